@@ -1,0 +1,76 @@
+import { describe, expect, it } from 'vitest'
+import * as format from './format.ts'
+
+describe('number', () => {
+  it.each([
+    [0, '0'],
+    [-0, '0'],
+    [2.4512, '2.45'],
+    [-0.05204, '−0.052'],
+    [0.001, '0.001'],
+    [0.00099, '9.9e−4'],
+    [99_999, '100000'],
+    [100_000, '1e5'],
+    [-1.5e-38, '−1.5e−38'],
+    [Number.NaN, 'NaN'],
+    [Number.NEGATIVE_INFINITY, '−∞'],
+  ])('%d reads %s', (value, text) => {
+    expect(format.number(value)).toBe(text)
+  })
+})
+
+describe('count', () => {
+  it.each([
+    [0, '0'],
+    [9_408, '9,408'],
+    [36_864, '36.9k'],
+    [999_960, '1M'],
+    [11_173_962, '11.2M'],
+    [7.1e12, '7.1T'],
+  ])('%d reads %s', (value, text) => {
+    expect(format.count(value)).toBe(text)
+  })
+})
+
+describe('shape', () => {
+  it.each([
+    [[8, 64, 56, 56], '8×64×56×56'],
+    [[null, 10], '?×10'],
+    [[], 'scalar'],
+    [null, '?'],
+  ] as const)('%j reads %s', (sizes, text) => {
+    expect(format.shape(sizes)).toBe(text)
+  })
+})
+
+describe('percent', () => {
+  it('never rounds something to nothing or to all', () => {
+    expect([0, 0.0001, 0.123, 0.5, 0.9999, 1].map(format.percent)).toEqual([
+      '0 %',
+      '< 0.1 %',
+      '12 %',
+      '50 %',
+      '> 99.9 %',
+      '100 %',
+    ])
+  })
+})
+
+it('durations take their two largest units', () => {
+  expect([8, 75, 3600, 12_000, 187_200].map(format.duration)).toEqual([
+    '8 s',
+    '1 min',
+    '1 h',
+    '3 h 20 min',
+    '2 d 4 h',
+  ])
+})
+
+it('long names keep both ends and count characters, not code units', () => {
+  expect(format.shorten('encoder.layers.11.self_attn.q_proj', 15)).toBe('encoder….q_proj')
+  expect(format.shorten('😀😀😀', 3)).toBe('😀😀😀')
+})
+
+it('direction marks and control characters are made visible', () => {
+  expect(format.visible('a\u202eb\nc')).toBe('a\\u202eb\\u000ac')
+})

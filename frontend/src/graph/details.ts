@@ -1,0 +1,52 @@
+/** The rows of a node's tooltip. Pure. */
+import * as format from '../format.ts'
+import type { LevelNode, Port } from '../schema.ts'
+import type { Box } from './scene.ts'
+
+/** A row with an empty `name` is drawn with a dash. */
+export interface DetailRow {
+  readonly name: string
+  readonly value: string
+}
+
+export interface DetailGroup {
+  readonly title: string
+  readonly rows: readonly DetailRow[]
+}
+
+/** Shapes of the first pass, arguments, then `extra_repr` and size. Groups without rows are left out. */
+export function detailsOf({ node, port, title }: Box): DetailGroup[] {
+  if (node === null) {
+    if (port === null)
+      return [group('', [{ name: '', value: 'a tensor from an attribute, a closure or a global' }])]
+    return [group('', [{ name: port.name || title, value: portText(port) }])]
+  }
+  return [
+    group('Inputs', node.inputs.map(portRow)),
+    group('Outputs', node.outputs.map(portRow)),
+    group('Arguments', node.arguments.map(pairRow)),
+    group('Module', [...node.extra.map(pairRow), ...sizeRows(node)]),
+  ].filter(({ rows }) => rows.length > 0)
+}
+
+function group(title: string, rows: readonly DetailRow[]): DetailGroup {
+  return { title, rows }
+}
+
+function portRow(port: Port): DetailRow {
+  return { name: format.visible(port.name), value: portText(port) }
+}
+
+/** A dim that varied between passes is `?`; the usual dtype goes without saying. */
+function portText(port: Port): string {
+  const dtype = port.dtype === 'float32' ? '' : ` ${port.dtype}`
+  return `${format.shape(port.shape)}${dtype}${port.requires_grad ? '' : ' (no gradient)'}`
+}
+
+function pairRow([name = '', value = '']: readonly string[]): DetailRow {
+  return { name: format.visible(name), value: format.shorten(format.visible(value), 200) }
+}
+
+function sizeRows(node: LevelNode): DetailRow[] {
+  return node.size === 0 ? [] : [{ name: 'parameters', value: format.count(node.size) }]
+}

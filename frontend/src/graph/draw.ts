@@ -1,0 +1,215 @@
+/** A picture onto canvases: the wires under the nodes, nodes themselves when zoomed far out, the minimap. */
+import type { Theme } from '../heatmap/colours.ts'
+import type { Point } from '../layout/index.ts'
+import { COLOURS, FONT } from '../theme.ts'
+import { stripeOf } from './family.ts'
+import type { Picture, PlacedBox, PlacedWire } from './picture.ts'
+import { type Size, shownWorld, TEXT_SCALE, type View } from './viewport.ts'
+
+export interface Look {
+  readonly theme: Theme
+  /** Key of the box whose wires are lit, or null. */
+  readonly lit: string | null
+  /** Whether all wires carry their shapes, or only lit ones. */
+  readonly shapes: boolean
+  /** Fill of a box where a statistic colours it. */
+  readonly fill: (box: PlacedBox) => string | undefined
+}
+
+const RADIUS = 8
+const [ARROW_LENGTH, ARROW_HALF] = [8, 4]
+
+export function drawGraph(
+  context: CanvasRenderingContext2D,
+  picture: Picture,
+  view: View,
+  pane: Size,
+  ratio: number,
+  look: Look,
+): void {
+  const colours = COLOURS[look.theme]
+  context.setTransform(1, 0, 0, 1, 0, 0)
+  context.clearRect(0, 0, context.canvas.width, context.canvas.height)
+  context.setTransform(view.scale * ratio, 0, 0, view.scale * ratio, view.x * ratio, view.y * ratio)
+  const world = shownWorld(view, pane, 40)
+  const seen = picture.wires.filter(
+    (wire) =>
+      wire.right >= world.left &&
+      wire.left <= world.right &&
+      wire.bottom >= world.top &&
+      wire.top <= world.bottom,
+  )
+  const isLit = (wire: PlacedWire): boolean => wire.source === look.lit || wire.target === look.lit
+  const plain = seen.filter((wire) => !isLit(wire))
+  const lit = seen.filter(isLit)
+  // Lines never get thinner than a device pixel: they would fade when zoomed out.
+  const width = Math.max(1.5, 1 / (view.scale * ratio))
+  for (const [wires, colour, thickness] of [
+    [plain, colours.edge, width],
+    [lit, colours.accent, width * 1.6],
+  ] as const) {
+    strokeWires(context, wires, colour, thickness)
+  }
+  if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world)
+  else drawShapes(context, look.shapes ? seen : lit, look.theme)
+}
+
+function strokeWires(
+  context: CanvasRenderingContext2D,
+  wires: readonly PlacedWire[],
+  colour: string,
+  thickness: number,
+): void {
+  context.strokeStyle = colour
+  context.fillStyle = colour
+  context.lineWidth = thickness
+  context.lineJoin = 'round'
+  for (const kind of ['gradient', 'data'] as const) {
+    context.setLineDash(kind === 'data' ? [5, 4] : [])
+    context.beginPath()
+    for (const wire of wires) if (wire.kind === kind) traceRounded(context, shortened(wire.points))
+    context.stroke()
+  }
+  context.setLineDash([])
+  context.beginPath()
+  for (const { points } of wires) traceArrow(context, points)
+  context.fill()
+}
+
+/** The last segment ends at the back of the arrow, so that its tip stays sharp. */
+function shortened(points: readonly Point[]): readonly Point[] {
+  const [end, before] = [points.at(-1), points.at(-2)]
+  if (end === undefined || before === undefined) return points
+  const length = Math.hypot(end.x - before.x, end.y - before.y) || 1
+  const cut = Math.min(ARROW_LENGTH - 1, length) / length
+  return [
+    ...points.slice(0, -1),
+    { x: end.x - (end.x - before.x) * cut, y: end.y - (end.y - before.y) * cut },
+  ]
+}
+
+/** What a canvas and a Path2D have in common. */
+type Sink = Pick<CanvasPath, 'moveTo' | 'lineTo' | 'arcTo'>
+
+export function traceRounded(sink: Sink, points: readonly Point[], radius = RADIUS): void {
+  points.forEach((point, position) => {
+    const [before, after] = [points[position - 1], points[position + 1]]
+    if (before === undefined) sink.moveTo(point.x, point.y)
+    else if (after === undefined) sink.lineTo(point.x, point.y)
+    else {
+      const room = Math.min(
+        Math.hypot(point.x - before.x, point.y - before.y),
+        Math.hypot(after.x - point.x, after.y - point.y),
+      )
+      sink.arcTo(point.x, point.y, after.x, after.y, Math.min(radius, room / 2))
+    }
+  })
+}
+
+function traceArrow(context: CanvasRenderingContext2D, points: readonly Point[]): void {
+  const [end, before] = [points.at(-1), points.at(-2)]
+  if (end === undefined || before === undefined) return
+  const length = Math.hypot(end.x - before.x, end.y - before.y) || 1
+  const [ux, uy] = [(end.x - before.x) / length, (end.y - before.y) / length]
+  const [bx, by] = [end.x - ux * ARROW_LENGTH, end.y - uy * ARROW_LENGTH]
+  context.moveTo(end.x, end.y)
+  context.lineTo(bx - uy * ARROW_HALF, by + ux * ARROW_HALF)
+  context.lineTo(bx + uy * ARROW_HALF, by - ux * ARROW_HALF)
+  context.closePath()
+}
+
+function drawShapes(context: CanvasRenderingContext2D, wires: readonly PlacedWire[], theme: Theme): void {
+  const colours = COLOURS[theme]
+  context.font = FONT.replace('13px', '10.5px')
+  context.textBaseline = 'middle'
+  context.textAlign = 'center'
+  const taken = new Set<string>()
+  for (const { points, shape } of wires) {
+    const spot = labelSpot(points)
+    // Wires that share a trunk carry the same tensor: one label is enough.
+    const place = spot === null ? '' : `${Math.round(spot.x)} ${Math.round(spot.y)}`
+    if (shape === '' || spot === null || taken.has(place)) continue
+    taken.add(place)
+    const half = context.measureText(shape).width / 2 + 3
+    context.fillStyle = colours.plate
+    context.fillRect(spot.x - half, spot.y - 7, half * 2, 14)
+    context.fillStyle = colours.muted
+    context.fillText(shape, spot.x, spot.y)
+  }
+}
+
+/** The middle of the longest upright segment. */
+function labelSpot(points: readonly Point[]): Point | null {
+  let [best, most]: [Point | null, number] = [null, 0]
+  points.slice(1).forEach((point, position) => {
+    const before = points[position] as Point
+    const length = Math.abs(point.y - before.y)
+    if (length > most) [best, most] = [{ x: (point.x + before.x) / 2, y: (point.y + before.y) / 2 }, length]
+  })
+  return best
+}
+
+function drawBoxes(
+  context: CanvasRenderingContext2D,
+  picture: Picture,
+  look: Look,
+  world: ReturnType<typeof shownWorld>,
+): void {
+  const colours = COLOURS[look.theme]
+  for (const box of picture.boxes) {
+    const [left, top] = [box.x - box.width / 2, box.y - box.height / 2]
+    if (
+      left > world.right ||
+      left + box.width < world.left ||
+      top > world.bottom ||
+      top + box.height < world.top
+    )
+      continue
+    context.fillStyle =
+      look.fill(box) ?? (box.node !== null && box.node.children > 0 ? colours.container : colours.surface)
+    context.strokeStyle = box.key === look.lit ? colours.accent : colours.control
+    context.lineWidth = box.key === look.lit ? 4 : 1.5
+    context.beginPath()
+    context.roundRect(left, top, box.width, box.height, box.kind === 'node' ? 6 : box.height / 2)
+    context.fill()
+    context.stroke()
+    if (box.kind !== 'node') continue
+    context.fillStyle = stripeOf(box.family, look.theme)
+    context.fillRect(left + 1, top + 2, 10, box.height - 4)
+  }
+}
+
+/** The whole graph in a small rectangle, with a frame around the part that the pane shows. */
+export function drawMinimap(
+  context: CanvasRenderingContext2D,
+  picture: Picture,
+  view: View,
+  pane: Size,
+  map: Size,
+  ratio: number,
+  look: Look,
+): void {
+  const { scale, x, y } = minimapView(picture, map)
+  context.setTransform(1, 0, 0, 1, 0, 0)
+  context.clearRect(0, 0, context.canvas.width, context.canvas.height)
+  context.setTransform(ratio, 0, 0, ratio, 0, 0)
+  for (const box of picture.boxes) {
+    context.fillStyle = look.fill(box) ?? stripeOf(box.family, look.theme)
+    const [width, height] = [Math.max(2, box.width * scale), Math.max(1.5, box.height * scale)]
+    context.fillRect(x + box.x * scale - width / 2, y + box.y * scale - height / 2, width, height)
+  }
+  const shown = shownWorld(view, pane)
+  const [left, top] = [Math.max(1, x + shown.left * scale), Math.max(1, y + shown.top * scale)]
+  const [right, bottom] = [
+    Math.min(map.width - 1, x + shown.right * scale),
+    Math.min(map.height - 1, y + shown.bottom * scale),
+  ]
+  context.strokeStyle = COLOURS[look.theme].accent
+  context.lineWidth = 2
+  context.strokeRect(left, top, Math.max(4, right - left), Math.max(4, bottom - top))
+}
+
+export function minimapView(graph: Size, map: Size): View {
+  const scale = Math.min((map.width - 12) / graph.width, (map.height - 12) / graph.height)
+  return { scale, x: (map.width - graph.width * scale) / 2, y: (map.height - graph.height * scale) / 2 }
+}

@@ -1,0 +1,117 @@
+/** Histograms to pixels. Pure: typed arrays in, typed arrays out. */
+import type { Track } from '../api/decode.ts'
+import { type Axis, hasValues } from './axis.ts'
+import { FAINTEST } from './colours.ts'
+import type { Columns } from './columns.ts'
+
+/** `cells[y * width + x]` is the number of entries in that pixel, 0 for none; y counts from the top. */
+export interface Grid {
+  readonly width: number
+  readonly rows: number
+  readonly cells: Float32Array
+}
+
+export type Intensity = 'root' | 'linear' | 'log'
+/** Against what a cell's count is measured: the fullest cell of all steps, or of its own step. */
+export type Normal = 'all' | 'step'
+
+/** The counts of `track` at the steps `chosen` (indices), spread over `rows` equal rows of `axis`.
+ *
+ *  Each step was binned over its own range, because an event file can't be rewritten. A bin that straddles
+ *  rows is split in proportion, so that totals keep; a pixel of several steps gets their mean. */
+export function resample(
+  track: Track,
+  bins: number,
+  chosen: readonly number[],
+  axis: Axis,
+  columns: Columns,
+  rows: number,
+): Grid {
+  const { width } = columns
+  const cells = new Float32Array(width * rows)
+  const slices = chosen.map((step) => sliceOf(track, bins, step, axis, rows))
+  for (let x = 0; x < width; x++) {
+    const amount = columns.amount[x] as number
+    for (let part = 0; part < amount; part++) {
+      const slice = slices[(columns.first[x] as number) + part]
+      if (slice === null || slice === undefined) continue
+      for (let row = 0; row < rows; row++) {
+        const cell = (rows - 1 - row) * width + x
+        cells[cell] = (cells[cell] as number) + (slice[row] as number) / amount
+      }
+    }
+  }
+  return { width, rows, cells }
+}
+
+/** Entries per row of the axis, from the bottom up; null where the step has no value. */
+function sliceOf(track: Track, bins: number, step: number, axis: Axis, rows: number): Float32Array | null {
+  if (!hasValues(track, step)) return null
+  const slice = new Float32Array(rows)
+  const low = track.rows.low[step] as number
+  const high = track.rows.high[step] as number
+  let upper = axis.place(low) * rows
+  for (let bin = 0; bin < bins; bin++) {
+    const lower = upper
+    upper = axis.place(low * (1 - (bin + 1) / bins) + high * ((bin + 1) / bins)) * rows
+    const count = track.counts[step * bins + bin] as number
+    if (count > 0) spread(slice, count, lower, upper)
+  }
+  return slice
+}
+
+/** Adds `count` to the rows between `lower` and `upper` (in rows, both within 0..rows but for rounding). */
+function spread(slice: Float32Array, count: number, lower: number, upper: number): void {
+  const top = slice.length - 1
+  const from = Math.min(top, Math.max(0, Math.floor(lower)))
+  const to = Math.min(top, Math.max(from, Math.ceil(upper) - 1))
+  if (from === to) {
+    slice[from] = (slice[from] as number) + count
+    return
+  }
+  const height = upper - lower
+  for (let row = from; row <= to; row++) {
+    const overlap = Math.min(row + 1, upper) - Math.max(row, lower)
+    slice[row] = (slice[row] as number) + (count * overlap) / height
+  }
+}
+
+/** The pixels of `grid` in the colours of `table`. A cell that holds anything gets at least the faintest
+ *  tint, so that few never looks like none. */
+export function paint(grid: Grid, table: Uint32Array, intensity: Intensity, normal: Normal): Uint32Array {
+  const { width, rows, cells } = grid
+  const peaks = normal === 'all' ? new Float32Array(width).fill(peak(cells)) : columnPeaks(grid)
+  const pixels = new Uint32Array(cells.length)
+  const room = 255 - FAINTEST
+  for (let y = 0; y < rows; y++) {
+    for (let x = 0; x < width; x++) {
+      const value = cells[y * width + x] as number
+      if (value <= 0) continue
+      const share = strength(value, peaks[x] as number, intensity)
+      pixels[y * width + x] = table[FAINTEST + Math.round(share * room)] as number
+    }
+  }
+  return pixels
+}
+
+function strength(value: number, most: number, intensity: Intensity): number {
+  if (intensity === 'root') return Math.sqrt(value / most)
+  return intensity === 'linear' ? value / most : Math.log1p(value) / Math.log1p(most)
+}
+
+function peak(cells: Float32Array): number {
+  let most = 0
+  for (const value of cells) if (value > most) most = value
+  return most
+}
+
+function columnPeaks({ width, rows, cells }: Grid): Float32Array {
+  const peaks = new Float32Array(width)
+  for (let y = 0; y < rows; y++) {
+    for (let x = 0; x < width; x++) {
+      const value = cells[y * width + x] as number
+      if (value > (peaks[x] as number)) peaks[x] = value
+    }
+  }
+  return peaks
+}

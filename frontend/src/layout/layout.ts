@@ -1,0 +1,138 @@
+/** A graph of sized nodes in, positions and polylines out. Pure, synchronous, no DOM; equal input gives equal output.
+ *
+ *  The main path is one straight vertical line, skips run in lanes beside it. In order: cycles.ts, ranks.ts,
+ *  spine.ts, lanes.ts, fragments.ts, order.ts, columns.ts, place.ts, ports.ts, tracks.ts, route.ts for each
+ *  connected part, then pack.ts. */
+import { closingEdges } from './cycles.ts'
+import { type Line, nodeVertex, type Vertex } from './model.ts'
+import { pack } from './pack.ts'
+import { drawPart } from './part.ts'
+import {
+  DEFAULTS,
+  type Layout,
+  type LayoutEdge,
+  type LayoutNode,
+  type LayoutOptions,
+  type Point,
+} from './types.ts'
+
+export type { Layout, LayoutEdge, LayoutNode, LayoutOptions, Placed, Point, Route } from './types.ts'
+
+/** How far a self loop stands out to the right of its node. */
+const LOOP = 20
+
+/** `nodes` in execution order. Each edge is drawn once; edges with equal ends lie on the same line. Throws an Error
+ *  that names the id where an edge's end is not a node, or where two nodes have the same id. */
+export function layout(
+  nodes: readonly LayoutNode[],
+  edges: readonly LayoutEdge[],
+  options: Partial<LayoutOptions> = {},
+): Layout {
+  const chosen = { ...DEFAULTS, ...options }
+  const vertices = verticesOf(nodes, edges)
+  const lines = linesOf(edges, vertices)
+  const parts = connectedParts([...vertices.values()])
+  const lone = parts.filter((part) => part.length === 1).flat()
+  const drawn = parts.filter((part) => part.length > 1).map((part) => drawPart(part, chosen))
+  const { width, height } = pack(drawn, lone, chosen)
+  return {
+    nodes: nodes.map((node) => {
+      const { x, y, rank } = vertices.get(node.id) as Vertex
+      return { id: node.id, x, y, width: node.width, height: node.height, rank }
+    }),
+    edges: edges.map(({ source, target, kind }) => {
+      const line = lines.get(source)?.get(target)
+      return { source, target, kind, points: line ? line.points : loopAt(vertices.get(source) as Vertex) }
+    }),
+    width,
+    height,
+  }
+}
+
+function verticesOf(nodes: readonly LayoutNode[], edges: readonly LayoutEdge[]): Map<string, Vertex> {
+  const loops = new Set(edges.filter(({ source, target }) => source === target).map(({ source }) => source))
+  const vertices = new Map<string, Vertex>()
+  for (const { id, kind, width, height } of nodes) {
+    if (vertices.has(id)) throw new Error(`two nodes have the id ${JSON.stringify(id)}`)
+    if (!(width >= 0 && height >= 0 && width + height < Number.POSITIVE_INFINITY))
+      throw new Error(`node ${JSON.stringify(id)} has no size: ${width} x ${height}`)
+    vertices.set(id, nodeVertex(vertices.size, kind, width, height, loops.has(id) ? LOOP : 0))
+  }
+  for (const { source, target } of edges)
+    for (const id of [source, target])
+      if (!vertices.has(id))
+        throw new Error(
+          `edge ${JSON.stringify(source)} -> ${JSON.stringify(target)}: no node ${JSON.stringify(id)}`,
+        )
+  return vertices
+}
+
+/** The line of each pair of different nodes that some edge joins, by source and target; each is also entered in
+ *  `out` and `into` of its nodes, cycles broken. */
+function linesOf(
+  edges: readonly LayoutEdge[],
+  vertices: ReadonlyMap<string, Vertex>,
+): Map<string, Map<string, Line>> {
+  const kinds = new Map<string, Map<string, LayoutEdge['kind']>>()
+  for (const { source, target, kind } of edges) {
+    if (source === target) continue
+    const known = kinds.get(source) ?? new Map<string, LayoutEdge['kind']>()
+    kinds.set(source, known)
+    if (known.get(target) !== 'gradient') known.set(target, kind)
+  }
+  const pairs = [...kinds].flatMap(([source, targets]) =>
+    [...targets].map(([target, kind]) => ({
+      ids: [source, target] as const,
+      ends: [vertices.get(source), vertices.get(target)] as [Vertex, Vertex],
+      kind,
+    })),
+  )
+  const closing = closingEdges(
+    vertices.size,
+    pairs.map(({ ends: [source, target] }) => [source.index, target.index]),
+  )
+  const lines = new Map<string, Map<string, Line>>()
+  pairs.forEach(({ ids, ends: [source, target], kind }, i) => {
+    const reversed = closing[i] === true
+    const [upper, lower] = reversed ? [target, source] : [source, target]
+    const line: Line = { upper, lower, reversed, kind, segments: [], points: [] }
+    upper.out.push(line)
+    lower.into.push(line)
+    const known = lines.get(ids[0]) ?? new Map<string, Line>()
+    lines.set(ids[0], known.set(ids[1], line))
+  })
+  for (const { out, into } of vertices.values()) {
+    out.sort((a, b) => a.lower.index - b.lower.index)
+    into.sort((a, b) => a.upper.index - b.upper.index)
+  }
+  return lines
+}
+
+/** In the order of their first nodes; the nodes of each in execution order. */
+function connectedParts(vertices: readonly Vertex[]): Vertex[][] {
+  const seen = new Set<Vertex>()
+  const parts: Vertex[][] = []
+  for (const start of vertices) {
+    if (seen.has(start)) continue
+    seen.add(start)
+    const part = [start]
+    for (const { out, into } of part)
+      for (const next of [...out.map((line) => line.lower), ...into.map((line) => line.upper)])
+        if (!seen.has(next)) {
+          seen.add(next)
+          part.push(next)
+        }
+    parts.push(part.sort((a, b) => a.index - b.index))
+  }
+  return parts
+}
+
+function loopAt({ x, y, width, height }: Vertex): Point[] {
+  const [right, out] = [x + width / 2, x + width / 2 + LOOP]
+  return [
+    { x: right, y: y + height / 4 },
+    { x: out, y: y + height / 4 },
+    { x: out, y: y - height / 4 },
+    { x: right, y: y - height / 4 },
+  ]
+}

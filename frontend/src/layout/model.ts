@@ -1,0 +1,128 @@
+/** The working nouns of the layout. A `Line` joins two nodes; it is cut at every row it passes, into `Segment`s
+ *  between `Vertex`es of neighbouring rows. Each step fills in the fields named after it.
+ *
+ *  The frame is Sugiyama, Tagawa, Toda: "Methods for visual understanding of hierarchical system structures" (1981):
+ *  break cycles, rank, order, place, route. */
+import type { Point } from './types.ts'
+
+/** How much more a gradient counts than data when the main path is chosen. */
+export const WEIGHT = { gradient: 4, data: 1 } as const
+
+/** A node, or the point where a lane passes a row (`lane` is set, no size). */
+export interface Vertex {
+  /** Position in execution order; lane points follow the nodes. Breaks every tie, so layouts repeat exactly. */
+  readonly index: number
+  readonly kind: 'input' | 'output' | 'node' | 'lane'
+  readonly lane: Lane | undefined
+  /** Space needed to the left and right of `x`; differs from half the width where a self loop is drawn. */
+  readonly left: number
+  readonly right: number
+  readonly width: number
+  readonly height: number
+  /** Lines to lower and from upper nodes, cycles already broken. Empty for lane points. */
+  readonly out: Line[]
+  readonly into: Line[]
+  /** ranks.ts */
+  rank: number
+  /** spine.ts: weight of the heaviest path that ends, and that starts, here. */
+  before: number
+  after: number
+  /** lanes.ts: segments to the rows above and below. */
+  readonly above: Segment[]
+  readonly below: Segment[]
+  /** order.ts: position within the row. */
+  place: number
+  /** Centre. place.ts, route.ts */
+  x: number
+  y: number
+}
+
+/** One drawn connection between two nodes; equal edges share it. */
+export interface Line {
+  readonly upper: Vertex
+  readonly lower: Vertex
+  /** Drawn from lower to upper, because it closes a cycle. */
+  readonly reversed: boolean
+  readonly kind: 'gradient' | 'data'
+  /** lanes.ts: from upper to lower, one segment for each row. */
+  readonly segments: Segment[]
+  /** route.ts: from source to target. */
+  points: readonly Point[]
+}
+
+/** A vertical line past one or more rows, shared by edges of one source to targets in different rows. */
+export interface Lane {
+  readonly source: Vertex
+  readonly reversed: boolean
+  readonly kind: Line['kind']
+  readonly points: Vertex[]
+  /** Rank of the lowest target so far. */
+  lowest: number
+}
+
+export interface Segment {
+  readonly top: Vertex
+  readonly bottom: Vertex
+  readonly weight: number
+  readonly reversed: boolean
+  /** columns.ts: both ends have the same x. */
+  straight: boolean
+  /** ports.ts */
+  topX: number
+  bottomX: number
+  /** ports.ts: ends in a port that other segments use, too. */
+  merged: boolean
+  /** tracks.ts: corners between the two ends, with y counted in tracks. */
+  bends: Point[]
+}
+
+export function nodeVertex(
+  index: number,
+  kind: 'input' | 'output' | 'node',
+  width: number,
+  height: number,
+  loop: number,
+): Vertex {
+  return vertex(index, kind, undefined, width, height, loop)
+}
+
+export function laneVertex(index: number, rank: number, lane: Lane): Vertex {
+  const point = vertex(index, 'lane', lane, 0, 0, 0)
+  point.rank = rank
+  return point
+}
+
+function vertex(
+  index: number,
+  kind: Vertex['kind'],
+  lane: Lane | undefined,
+  width: number,
+  height: number,
+  loop: number,
+): Vertex {
+  return {
+    index,
+    kind,
+    lane,
+    left: width / 2,
+    right: width / 2 + loop,
+    width,
+    height,
+    out: [],
+    into: [],
+    rank: 0,
+    before: 0,
+    after: 0,
+    above: [],
+    below: [],
+    place: 0,
+    x: 0,
+    y: 0,
+  }
+}
+
+/** Rows a line needs at least. One that runs backwards gets a lane of its own, so that it never hides behind a
+ *  forward line between the same two nodes. */
+export function leastSpan(line: Line): number {
+  return line.reversed ? 2 : 1
+}

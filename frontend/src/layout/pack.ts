@@ -1,0 +1,60 @@
+/** Connected parts and lone nodes in, moved to their places on the sheet. */
+import type { Vertex } from './model.ts'
+import { movePart, type Part } from './part.ts'
+import type { LayoutOptions } from './types.ts'
+
+/** Width to height of the sheet that many parts fill. */
+const ASPECT = 1.6
+
+/** Parts stand side by side in execution order; when they get much wider than a screen they go on in a new row.
+ *  Lone nodes, such as unused modules, stand in a grid below: in one row 500 of them would be 54,000 px wide.
+ *  Returns the size of the sheet. */
+export function pack(
+  parts: readonly Part[],
+  lone: readonly Vertex[],
+  options: LayoutOptions,
+): { width: number; height: number } {
+  const { margin, partGap } = options
+  const area = parts.reduce((sum, part) => sum + (part.width + partGap) * (part.height + partGap), 0)
+  const tallest = parts.reduce((most, part) => Math.max(most, part.height), 0)
+  const limit = Math.max(WIDE, Math.sqrt(area * ASPECT), (2 * area) / (tallest + partGap))
+  let [x, y, rowHeight, right] = [margin, margin, 0, margin]
+  for (const part of parts) {
+    if (x > margin && x + part.width > limit) {
+      x = margin
+      y += rowHeight + partGap
+      rowHeight = 0
+    }
+    movePart(part, x, y)
+    right = Math.max(right, x + part.width)
+    x += part.width + partGap
+    rowHeight = Math.max(rowHeight, part.height)
+  }
+  const below = parts.length > 0 ? y + rowHeight : margin
+  const tray = fillTray(lone, parts.length > 0 ? below + partGap : margin, right, options)
+  return { width: Math.max(right, tray.right) + margin, height: Math.max(below, tray.bottom) + margin }
+}
+
+/** Parts up to this width always stand in one row. */
+const WIDE = 2400
+
+function fillTray(lone: readonly Vertex[], top: number, width: number, options: LayoutOptions) {
+  const { margin, nodeGap } = options
+  let [cellWidth, cellHeight] = [0, 0]
+  for (const node of lone) {
+    cellWidth = Math.max(cellWidth, node.left + node.right + nodeGap)
+    cellHeight = Math.max(cellHeight, node.height + nodeGap)
+  }
+  if (lone.length === 0) return { right: margin, bottom: 0 }
+  const wanted = Math.max(width - margin + nodeGap, Math.sqrt(lone.length * cellWidth * cellHeight * ASPECT))
+  const columns = Math.max(1, Math.min(lone.length, Math.floor(wanted / cellWidth)))
+  lone.forEach((node, i) => {
+    node.x =
+      margin + (i % columns) * cellWidth + (cellWidth - nodeGap - node.left - node.right) / 2 + node.left
+    node.y = top + Math.floor(i / columns) * cellHeight + (cellHeight - nodeGap) / 2
+  })
+  return {
+    right: margin + columns * cellWidth - nodeGap,
+    bottom: top + Math.ceil(lone.length / columns) * cellHeight - nodeGap,
+  }
+}

@@ -1,0 +1,219 @@
+import { signal } from '@preact/signals'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { type Api, ApiError } from '../api/api.ts'
+import { decodeSeries } from '../api/decode.ts'
+import { encodeSeries, levelNode, seriesHead } from '../api/fixture.ts'
+import type { Host } from '../host.ts'
+import { type Level, type RunEntry, VERSION } from '../schema.ts'
+import { parseHash, writeHash } from './link.ts'
+import { createStore, parentId, type Store } from './store.ts'
+
+/** A backend with these levels in each model, and a log of what was asked. */
+function fakeApi(runs: RunEntry[], levels: readonly string[]): { api: Api; asked: string[] } {
+  const asked: string[] = []
+  const level = (id: string): Level => ({
+    model: 'm',
+    node: levelNode({ id }),
+    ancestors: [],
+    nodes: [],
+    edges: [],
+    steps: 3,
+    bins: 1,
+    version: VERSION,
+  })
+  const api: Api = {
+    async runs() {
+      return { runs, version: VERSION }
+    },
+    async steps() {
+      asked.push('steps')
+      const none = { unit: '', skipped: [], restarts: [], faults: [], dropped: 0, version: VERSION }
+      return { train: [0, 20], eval: [10], wall: [], time: [], ...none }
+    },
+    async level(place, node) {
+      asked.push(`level ${place.run} ${node}`)
+      if (!levels.includes(node)) throw new ApiError(404, 'no such node')
+      return level(node)
+    },
+    async history(place, node) {
+      asked.push(`history ${place.run} ${node}`)
+      return decodeSeries(encodeSeries([seriesHead()], [0], [[{ counts: [1] }]]))
+    },
+    async health(_, stat, step) {
+      asked.push(`health ${stat} ${step}`)
+      return {
+        stat,
+        step: step ?? 20,
+        nodes: [],
+        own: [],
+        worst: [],
+        low: null,
+        high: null,
+        version: VERSION,
+      }
+    },
+    async search() {
+      return { matches: [], total: 0, version: VERSION }
+    },
+  }
+  return { api, asked }
+}
+
+function fakeHost(hash = ''): Host & { hash: () => string; pushed: string[]; back: () => void } {
+  let now = hash
+  const [pushed, listeners]: [string[], (() => void)[]] = [[], []]
+  return {
+    theme: signal('light'),
+    visible: signal(true),
+    readLink: () => parseHash(now, 'torchexplorer').link,
+    writeLink(link, how) {
+      const next = writeHash(now, 'torchexplorer', link)
+      if (how === 'push' && next !== now) pushed.push(now)
+      now = next
+    },
+    onLink: (listener) => void listeners.push(listener),
+    onReload: () => undefined,
+    address: () => now,
+    hash: () => now,
+    pushed,
+    back() {
+      now = pushed.pop() ?? ''
+      for (const listener of listeners) listener()
+    },
+  }
+}
+
+function run(name: string, token = 't1', model = 'm'): RunEntry {
+  return { name, models: [{ name: model, token, steps: 3, first: 0, last: 20, problem: '' }] }
+}
+
+let store: Store
+const rest = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms)
+beforeEach(() => void vi.useFakeTimers())
+afterEach(() => {
+  store.dispose()
+  vi.useRealTimers()
+})
+
+it('without an address it opens the first model and its root', async () => {
+  const { api, asked } = fakeApi([run('a'), run('b')], ['.'])
+  store = createStore(api, fakeHost())
+  await rest()
+
+  expect(store.place.value).toEqual({ run: 'a', model: 'm' })
+  expect(asked).toContain('level a .')
+  expect(store.allSteps.value).toEqual([0, 10, 20])
+  expect(store.shownStep.value).toBe(20)
+})
+
+describe('an address', () => {
+  const ADDRESS = '#torchexplorer&p.torchexplorer.run=b&p.torchexplorer.model=m'
+
+  it('opens what it names', async () => {
+    const { api } = fakeApi([run('a'), run('b')], ['.', 'layer1'])
+    store = createStore(
+      api,
+      fakeHost(`${ADDRESS}&p.torchexplorer.node=layer1&p.torchexplorer.panels=1:conv1`),
+    )
+    await rest()
+
+    expect(store.place.value?.run).toBe('b')
+    expect(store.levelId.value).toBe('layer1')
+    expect(store.panels.list.value).toEqual([{ model: 'm', node: 'conv1', column: 1, slot: 0 }])
+  })
+
+  it('of a level that is not there opens its nearest parent and says so', async () => {
+    const { api } = fakeApi([run('b')], ['.', 'layer1'])
+    store = createStore(api, fakeHost(`${ADDRESS}&p.torchexplorer.node=layer1/9/conv1`))
+    await rest()
+
+    expect(store.levelId.value).toBe('layer1')
+    expect(store.notice.value).toContain('nearest parent')
+  })
+
+  it('of a run that is not there opens another with the same model and says so', async () => {
+    const { api } = fakeApi([run('x', 't', 'other'), run('c')], ['.'])
+    store = createStore(api, fakeHost(ADDRESS))
+    await rest()
+
+    expect(store.place.value).toEqual({ run: 'c', model: 'm' })
+    expect(store.notice.value).toContain('no model “m” in run “b”')
+  })
+
+  it('follows every choice, and going back returns from a level', async () => {
+    const { api } = fakeApi([run('a')], ['.', 'layer1'])
+    const host = fakeHost('#torchexplorer')
+    store = createStore(api, host)
+    await rest()
+    store.step.value = 10
+    store.openLevel('layer1')
+    await rest()
+    expect(host.hash()).toContain('node=layer1')
+    expect(host.pushed).toHaveLength(1)
+
+    host.back()
+    expect(store.levelId.value).toBe('.')
+    expect(store.step.value).toBe(10)
+  })
+})
+
+it('asks again only when the token of the run moves', async () => {
+  const runs = [run('a')]
+  const { api, asked } = fakeApi(runs, ['.'])
+  store = createStore(api, fakeHost())
+  const held = store.histories.hold({ run: 'a', model: 'm' }, 'conv1', 400)
+  await rest(7000)
+  expect([...asked].sort()).toEqual(['history a conv1', 'level a .', 'steps'])
+
+  runs[0] = run('a', 't2')
+  await rest(3000)
+  expect(asked.slice(3).sort()).toEqual(['history a conv1', 'level a .', 'steps'])
+
+  held.release()
+  await rest(3000)
+  runs[0] = run('a', 't3')
+  await rest(3000)
+  expect(asked.filter((call) => call.startsWith('history'))).toHaveLength(2)
+})
+
+it('does not poll while another tab is in front', async () => {
+  const { api } = fakeApi([run('a')], ['.'])
+  const host = fakeHost()
+  const polled = vi.spyOn(api, 'runs')
+  store = createStore(api, host)
+  await rest(4000)
+  const before = polled.mock.calls.length
+  ;(host.visible as ReturnType<typeof signal<boolean>>).value = false
+  await rest(60_000)
+
+  expect(polled.mock.calls.length).toBe(before)
+})
+
+it('asks for colours only once the scrubber rests', async () => {
+  const { api, asked } = fakeApi([run('a')], ['.'])
+  store = createStore(api, fakeHost())
+  await rest()
+  store.stat.value = 'zeros'
+  for (const step of [0, 10, 20]) {
+    store.step.value = step
+    await rest(20)
+  }
+  await rest(100)
+
+  expect(asked.filter((call) => call.startsWith('health'))).toEqual(['health zeros 20'])
+})
+
+it('retry asks again for what failed', async () => {
+  const { api, asked } = fakeApi([run('a')], [])
+  store = createStore(api, fakeHost())
+  await rest()
+  expect(store.level.state.value).toMatchObject({ kind: 'failed', text: 'no such node' })
+
+  store.retry()
+  await rest()
+  expect(asked.filter((call) => call === 'level a .')).toHaveLength(2)
+})
+
+it('the parent of a call is the path before its last part', () => {
+  expect(['layer1/0/conv1', 'conv1', '^a.b/x'].map(parentId)).toEqual(['layer1/0', '.', '^a.b'])
+})

@@ -1,0 +1,259 @@
+/** What the user chose and what was fetched for it. Choices are stored, the rest is derived from them:
+ *  effects fetch whatever the current choice needs and fetch again when a run's change token moves. */
+import { batch, computed, effect, type ReadonlySignal, type Signal, signal, untracked } from '@preact/signals'
+import { type Api, ApiError, type Place, samePlace } from '../api/api.ts'
+import type { Host } from '../host.ts'
+import { type Health, type Level, type ModelEntry, ROOT_ID, type Runs, type Steps } from '../schema.ts'
+import { createHistories, type Histories } from './histories.ts'
+import { type Choice, fromLink, type Stat, toLink } from './link.ts'
+import { createPanels, type Panels } from './panels.ts'
+import { type Preferences, storedPreferences } from './preferences.ts'
+import { latest, type Resource, resource } from './resource.ts'
+
+const POLL_MS = 3000
+/** While the scrubber moves, wait this long for it to rest before asking for colours. */
+const SETTLE_MS = 60
+
+export interface Store {
+  readonly api: Api
+  readonly host: Host
+  readonly preferences: Signal<Preferences>
+  readonly runs: Resource<Runs>
+  readonly steps: Resource<Steps>
+  readonly level: Resource<Level>
+  readonly health: Resource<Health>
+  readonly histories: Histories
+  readonly panels: Panels
+
+  readonly place: Signal<Place | null>
+  readonly compare: Signal<readonly string[]>
+  readonly levelId: ReadonlySignal<string>
+  readonly stat: Signal<Stat | null>
+  /** Step chosen with the scrubber; null follows the latest. */
+  readonly step: Signal<number | null>
+  /** Step under the pointer in a heat map; it moves the line in all of them. */
+  readonly hovered: Signal<number | null>
+  readonly selected: Signal<string | null>
+  /** Last thing worth telling, also to a screen reader. */
+  readonly notice: Signal<string>
+
+  /** Entry of the shown model; undefined while unknown. */
+  readonly entry: ReadonlySignal<ModelEntry | undefined>
+  /** All logged steps, ascending. */
+  readonly allSteps: ReadonlySignal<readonly number[]>
+  /** The step that colours and cursor stand for: the chosen one, else the last. */
+  readonly shownStep: ReadonlySignal<number | null>
+
+  /** Shows the level of the invocation `id`; the browser's Back returns from it. */
+  openLevel(id: string, select?: string): void
+  openPlace(place: Place): void
+  openLink(): void
+  poll(): Promise<void>
+  /** Fetches again what failed. */
+  retry(): void
+  /** Ends polling and effects. */
+  dispose(): void
+}
+
+export function createStore(api: Api, host: Host): Store {
+  const first = fromLink(host.readLink())
+  const place = signal<Place | null>(first.place)
+  const compare = signal<readonly string[]>(first.compare)
+  const levelId = signal(first.level)
+  const stat = signal<Stat | null>(first.stat)
+  const step = signal<number | null>(first.step)
+  const hovered = signal<number | null>(null)
+  const selected = signal<string | null>(null)
+  const notice = signal('')
+  const attempt = signal(0)
+
+  const [runs, steps, level, health] = [
+    resource<Runs>(),
+    resource<Steps>(),
+    resource<Level>(),
+    resource<Health>(),
+  ]
+  const panels = createPanels(first.panels, notice)
+  const entry = computed(() => entryOf(latest(runs.state.value), place.value))
+  const token = computed(() => entry.value?.token ?? null)
+  const allSteps = computed(() => {
+    const known = latest(steps.state.value)
+    return known === undefined ? [] : merged(known.train, known.eval)
+  })
+  const shownStep = computed(() => step.value ?? allSteps.value.at(-1) ?? null)
+  const histories = createHistories(api, (at) => entryOf(latest(runs.state.value), at)?.token, attempt)
+
+  /** How the next change of the address is written. */
+  let writing: 'replace' | 'push' = 'replace'
+  const choice = computed<Choice>(() => ({
+    place: place.value,
+    compare: compare.value,
+    level: levelId.value,
+    panels: panels.choices.value,
+    step: step.value,
+    stat: stat.value,
+  }))
+
+  function apply(chosen: Choice): void {
+    batch(() => {
+      // An address without a run means the one that is open: a bare "#torchexplorer" is TensorBoard's.
+      if (chosen.place !== null && !samePlace(chosen.place, place.value)) place.value = chosen.place
+      compare.value = chosen.compare
+      levelId.value = chosen.level
+      panels.reset(chosen.panels)
+      step.value = chosen.step
+      stat.value = chosen.stat
+    })
+  }
+
+  const poll = (): Promise<void> => runs.load('runs', (signal) => api.runs(signal))
+
+  const ends = [
+    effect(() => {
+      if (!host.visible.value) return
+      void untracked(poll)
+      const timer = setInterval(() => void poll(), POLL_MS)
+      return () => clearInterval(timer)
+    }),
+    effect(() => {
+      const known = runs.state.value
+      if (known.kind === 'ready') untracked(() => settle(known.value, place, compare, notice))
+    }),
+    effect(() => {
+      const [at, changed] = [place.value, token.value]
+      attempt.value
+      if (at !== null && changed !== null) {
+        void untracked(() => steps.load(key(at), (signal) => api.steps(at, signal)))
+      }
+    }),
+    effect(() => {
+      const [at, id, changed] = [place.value, levelId.value, token.value]
+      attempt.value
+      if (at === null || changed === null) return
+      void untracked(() => level.load(`${key(at)} ${id}`, (signal) => nearestLevel(at, id, signal)))
+    }),
+    effect(() => {
+      const [at, wanted, changed] = [place.value, stat.value, token.value]
+      const chosen = step.value
+      attempt.value
+      if (at === null || changed === null || wanted === null) {
+        untracked(health.clear)
+        return
+      }
+      const timer = setTimeout(() => {
+        void health.load(`${key(at)} ${wanted}`, (signal) => api.health(at, wanted, chosen, signal))
+      }, SETTLE_MS)
+      return () => clearTimeout(timer)
+    }),
+    effect(() => {
+      if (!host.visible.value) return
+      host.writeLink(toLink(choice.value), writing)
+      writing = 'replace'
+    }),
+  ]
+  host.onLink(() => apply(fromLink(host.readLink())))
+  host.onReload(() => void poll())
+
+  /** The level of `id`, or of its nearest ancestor that exists: a link may come from another run. */
+  async function nearestLevel(at: Place, id: string, wanted: AbortSignal): Promise<Level> {
+    try {
+      return await api.level(at, id, wanted)
+    } catch (error) {
+      const missing = error instanceof ApiError && error.status === 404 && id !== ROOT_ID
+      if (!missing || wanted.aborted) throw error
+      notice.value = `This run has no module call “${id}”; showing its nearest parent.`
+      const parent = parentId(id)
+      const found = await nearestLevel(at, parent, wanted)
+      if (!wanted.aborted) levelId.value = found.node.id
+      return found
+    }
+  }
+
+  return {
+    api,
+    host,
+    preferences: storedPreferences(),
+    runs,
+    steps,
+    level,
+    health,
+    histories,
+    panels,
+    place,
+    compare,
+    levelId,
+    stat,
+    step,
+    hovered,
+    selected,
+    notice,
+    entry,
+    allSteps,
+    shownStep,
+    openLevel(id, select) {
+      batch(() => {
+        if (id !== levelId.value) writing = 'push'
+        levelId.value = id
+        selected.value = select ?? null
+      })
+    },
+    openPlace(chosen) {
+      batch(() => {
+        if (chosen.model !== place.value?.model) levelId.value = ROOT_ID
+        compare.value = compare.value.filter((run) => run !== chosen.run)
+        place.value = chosen
+      })
+    },
+    openLink: () => apply(fromLink(host.readLink())),
+    poll,
+    retry() {
+      attempt.value++
+      void poll()
+    },
+    dispose() {
+      for (const end of [...ends, histories.dispose]) end()
+    },
+  }
+}
+
+/** Makes the choice one that exists: the first model of all where none is chosen or the chosen one is gone. */
+function settle(
+  { runs }: Runs,
+  place: Signal<Place | null>,
+  compare: Signal<readonly string[]>,
+  notice: Signal<string>,
+): void {
+  const at = place.value
+  const known = new Set(runs.map((run) => run.name))
+  if (compare.value.some((run) => !known.has(run)))
+    compare.value = compare.value.filter((run) => known.has(run))
+  if (runs.some((run) => run.name === at?.run && run.models.some((model) => model.name === at.model))) return
+  const sameRun = runs.find((run) => run.name === at?.run)
+  const sameModel = runs.find((run) => run.models.some((model) => model.name === at?.model))
+  const run = sameRun ?? sameModel ?? runs[0]
+  const model = run?.models.find((entry) => entry.name === at?.model) ?? run?.models[0]
+  if (run === undefined || model === undefined) return
+  if (at !== null) {
+    notice.value = `There is no model “${at.model}” in run “${at.run}”; showing “${model.name}” of “${run.name}”.`
+  }
+  place.value = { run: run.name, model: model.name }
+}
+
+export function entryOf(runs: Runs | undefined, place: Place | null): ModelEntry | undefined {
+  if (place === null) return undefined
+  return runs?.runs.find((run) => run.name === place.run)?.models.find((model) => model.name === place.model)
+}
+
+/** Id of the invocation that made the call `id`. */
+export function parentId(id: string): string {
+  const cut = id.lastIndexOf('/')
+  return cut < 0 ? ROOT_ID : id.slice(0, cut)
+}
+
+export function key({ run, model }: Place): string {
+  return JSON.stringify([run, model])
+}
+
+function merged(one: readonly number[], other: readonly number[]): number[] {
+  return [...new Set([...one, ...other])].sort((a, b) => a - b)
+}

@@ -1,0 +1,38 @@
+"""The public names, each loaded when it is first asked for.
+
+TensorBoard imports this package through the plugin's entry point, and a TensorBoard server may run
+where there is no torch, or where loading it would only cost seconds and memory. So nothing here may
+import torch before a name that needs it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorboard_torchexplorer.recorder import Watch
+    from tensorboard_torchexplorer.writer import ExplorerWriter
+
+__version__ = "0.1.0"
+
+# A public name may not be that of a module here: importing the module would replace the function.
+_HOMES = {
+    "ExplorerWriter": "writer",
+    "Watch": "recorder",
+}
+
+__all__ = ["ExplorerWriter", "Watch", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public object `name`, from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,158 @@
+"""Packed samples in, one row (histogram with statistics) per series out. Numpy only.
+
+Meanings. The *finite* values are those sampled that are neither NaN nor Inf. Of these the
+`reject` share that lies farthest from their median is left out (rounded down to whole values), as in
+the original TorchExplorer, so that outliers do not compress the picture; the others are *kept*. The
+kept values are counted in `bins` equal bins over [low, high], their smallest and largest value; a
+value on the border of two bins counts in the upper one, `high` itself in the last, and where low ==
+high all count in the first. Mean, standard deviation (population: divided by n) and share of zeros are
+those of the finite values, outliers included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rows import row_dtype
+from .sampling import Slot
+from .schema import Status
+
+Floats = NDArray[np.float64]
+
+
+def bin_rows(
+    packed: NDArray[np.float32], series: Sequence[Sequence[Slot]], bins: int, reject: float
+) -> NDArray[np.void]:
+    """One row per entry of `series`: the slots of `packed` that together make up that series' step
+    (usually one; more where several backward passes reached one tensor). Structured array [len(series)]
+    of `row_dtype(bins)`, status OK, or EMPTY where an entry has no slot.
+    """
+    rows = np.zeros(len(series), row_dtype(bins))
+    alike: dict[tuple[int, bool], list[int]] = {}
+    for index, slots in enumerate(series):
+        if len(slots) == 1:
+            alike.setdefault((slots[0].count, slots[0].wide), []).append(index)
+        elif slots:
+            values = np.concatenate([slot_values(packed, slot) for slot in slots])
+            _fill(rows, np.array([index]), values[None, :], bins, reject)
+        else:
+            rows["status"][index] = Status.EMPTY
+    for (count, wide), indices in alike.items():
+        offsets = np.fromiter((series[i][0].offset for i in indices), np.int64, len(indices))
+        if wide:
+            matrix = packed[offsets[:, None] + np.arange(2 * count)].view(np.float64)
+        else:
+            matrix = packed[offsets[:, None] + np.arange(count)].astype(np.float64)
+        _fill(rows, np.asarray(indices), matrix, bins, reject)
+    rows["size"] = [sum(slot.size for slot in slots) for slots in series]
+    whole: list[int] = []
+    for index, slots in enumerate(series):
+        if len(slots) == 1 and slots[0].extremes >= 0:
+            slot = slots[0]
+            if slot.wide or slot.counts >= 0 or slot.moments >= 0 or any(slot.nonfinite):
+                _whole(rows, index, packed, slot)
+            else:
+                whole.append(index)
+    if whole:
+        offsets = np.fromiter((series[i][0].extremes for i in whole), np.int64, len(whole))
+        rows["min"][whole], rows["max"][whole] = packed[offsets], packed[offsets + 1]
+    return rows
+
+
+def slot_values(packed: NDArray[np.float32], slot: Slot) -> Floats:
+    """The sampled values of a slot, float64 [slot.count]."""
+    if slot.wide:
+        return packed[slot.offset : slot.offset + 2 * slot.count].view(np.float64)
+    return packed[slot.offset : slot.offset + slot.count].astype(np.float64)
+
+
+def _fill(rows: NDArray[np.void], where: NDArray[np.int64], matrix: Floats, bins: int, reject: float) -> None:
+    """Rows `where` from `matrix` [len(where), samples]."""
+    finite = np.isfinite(matrix)
+    clean = finite.all(axis=1)
+    _statistics(rows, where[clean], matrix[clean], bins, reject)
+    for position in np.flatnonzero(~clean):
+        values = matrix[position]
+        index = where[position : position + 1]
+        rows["nan"][index] = np.isnan(values).sum()
+        rows["posinf"][index] = np.isposinf(values).sum()
+        rows["neginf"][index] = np.isneginf(values).sum()
+        _statistics(rows, index, values[None, finite[position]], bins, reject)
+    rows["sampled"][where] = matrix.shape[1]
+
+
+def _statistics(
+    rows: NDArray[np.void], where: NDArray[np.int64], matrix: Floats, bins: int, reject: float
+) -> None:
+    """All columns that finite samples give, for rows of one length."""
+    count, length = matrix.shape
+    if count == 0:
+        return
+    if length == 0:
+        for name in ("min", "max", "low", "high", "mean", "std", "zeros"):
+            rows[name][where] = np.nan
+        return
+    # Halving keeps sums and differences of values near the largest float64 finite.
+    scale = 0.25 if np.abs(matrix).max() > 1e300 else 1.0
+    scaled = matrix * scale if scale != 1.0 else matrix
+    mean = np.clip(scaled.mean(axis=1), scaled.min(axis=1), scaled.max(axis=1))  # rounding may leave the range
+    rows["mean"][where] = mean / scale
+    rows["min"][where], rows["max"][where] = matrix.min(axis=1), matrix.max(axis=1)
+    rows["std"][where] = _std(scaled, mean) / scale
+    rows["zeros"][where] = (matrix == 0).mean(axis=1)
+    rejected = int(reject * length)
+    if rejected:
+        distance = np.abs(scaled - np.median(scaled, axis=1, keepdims=True))
+        kept = np.argpartition(distance, length - rejected - 1, axis=1)[:, : length - rejected]
+        scaled = np.take_along_axis(scaled, kept, axis=1)
+    low, high = scaled.min(axis=1), scaled.max(axis=1)
+    rows["low"][where], rows["high"][where] = low / scale, high / scale
+    rows["counts"][where] = _count(scaled, low, high, bins)
+
+
+def _std(matrix: Floats, mean: Floats) -> Floats:
+    """Population standard deviation; deviations are scaled by their largest so that no square
+    overflows or underflows."""
+    deviation = np.abs(matrix - mean[:, None])
+    largest = deviation.max(axis=1)
+    unit = np.where(largest > 0, largest, 1.0)
+    result: Floats = unit * np.sqrt(np.square(deviation / unit[:, None]).mean(axis=1))
+    return np.where(largest > 0, result, 0.0)
+
+
+def _count(matrix: Floats, low: Floats, high: Floats, bins: int) -> NDArray[np.int64]:
+    width = high - low
+    # A subnormal width has no finite reciprocal: divide, don't multiply.
+    position = (matrix - low[:, None]) / np.where(width > 0, width, 1.0)[:, None]
+    which = np.minimum((position * bins).astype(np.int64), bins - 1)
+    which += (np.arange(len(matrix)) * bins)[:, None]
+    return np.bincount(which.ravel(), minlength=len(matrix) * bins).reshape(len(matrix), bins)
+
+
+def _whole(rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slot: Slot) -> None:
+    """Overwrite sample statistics of row `index` by what is known of the whole tensor."""
+    row = rows[index]
+    low, high = _read(packed, slot.extremes, 2, slot.wide)
+    counts = slot.nonfinite
+    if any(counts):
+        low, high = slot.finite
+    elif slot.counts >= 0:
+        *seen, finite_low, finite_high = _read(packed, slot.counts, 5, slot.wide)
+        counts = (int(seen[0]), int(seen[1]), int(seen[2]))
+        if any(counts):
+            low, high = (finite_low, finite_high) if finite_low <= finite_high else (np.nan, np.nan)
+    row["min"], row["max"] = low, high
+    row["nan"], row["posinf"], row["neginf"] = counts
+    if slot.moments >= 0 and not any(counts):
+        mean, deviation, nonzero = _read(packed, slot.moments, 3, slot.wide_moments)
+        row["mean"], row["std"] = mean, deviation / np.sqrt(slot.size)
+        row["zeros"] = 1.0 - nonzero / slot.size
+
+
+def _read(packed: NDArray[np.float32], offset: int, count: int, wide: bool) -> list[float]:
+    part = packed[offset : offset + (2 * count if wide else count)]
+    values: list[float] = (part.view(np.float64) if wide else part).astype(np.float64).tolist()
+    return values

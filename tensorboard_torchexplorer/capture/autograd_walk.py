@@ -1,0 +1,119 @@
+"""An edge of the autograd graph in; the sources of a level that it leads back to out.
+
+Finds what operators don't show: paths through a backward that ran inside the forward
+(`torch.autograd.grad`), through kernels that record several nodes at once, and through whatever does
+not pass the dispatcher. Nodes belong to calls by their sequence numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from ..schema import End
+from .private import LEAF_SEQUENCE, node_sequence
+from .structure_scope import Scope
+
+Edge = tuple[Any, int]
+
+BACKWARD_HOOK = "BackwardHookFunctionBackward"
+"""The node of a module's full backward hook: hands each argument through, but is joined to all."""
+
+NO_FORMULA = "torch::autograd::NotImplemented"
+"""The node of an operator without a derivative: raises if a gradient ever reaches it."""
+
+
+def edge_of(tensor: Tensor) -> Edge | None:
+    """Where the gradient of a tensor enters the graph. None for leaves: provenance follows them as
+    objects, and asking for their edge would run an operator."""
+    node = tensor.grad_fn
+    return None if node is None else (node, tensor.output_nr)
+
+
+class _Step:
+    """A node whose inputs are being looked at."""
+
+    __slots__ = ("edge", "external", "mask", "rest", "scope")
+
+    def __init__(self, scope: Scope, edge: Edge, external: bool) -> None:
+        self.scope = scope
+        self.edge = edge
+        self.external = external
+        self.mask = 0
+        self.rest = iter(((scope.parent, edge),)) if external else _inputs(scope, edge)
+
+
+def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
+    node, output = edge
+    name = node.name()
+    if name == NO_FORMULA:
+        return iter(())
+    following = node.next_functions
+    if name == BACKWARD_HOOK and output < len(following):
+        following = (following[output],)
+    return ((scope, (before, number)) for before, number in following if before is not None)
+
+
+def walk(scope: Scope, edge: Edge, first_sequence: int) -> int:
+    """The mask of all sources in `scope` from which the graph leads to `edge`.
+
+    Stops at the boundaries of the level and never descends into children, so that each node is looked
+    at once per level. A node older than the level belongs to an enclosing one: found there, it is an
+    implicit input, and the enclosing levels get their implicit edges. `first_sequence`: nodes below
+    it are older than the forward. Iterative: graphs are deep.
+    """
+    known = _look_up(scope, edge, first_sequence)
+    if known is not None:
+        return known
+    steps = [_Step(scope, edge, _is_external(scope, edge))]
+    while True:
+        step = steps[-1]
+        for where, before in step.rest:
+            assert where is not None
+            known = _look_up(where, before, first_sequence)
+            if known is None:
+                steps.append(_Step(where, before, _is_external(where, before)))
+                break
+            step.mask |= known
+        else:
+            steps.pop()
+            mask = step.mask
+            if step.external and mask:
+                assert step.scope.parent is not None
+                step.scope.parent.link(mask, mask, End("node", step.scope.call.position), implicit=True)
+                mask = step.scope.outside()
+            step.scope.walked[step.edge] = mask
+            if not steps:
+                return mask
+            steps[-1].mask |= mask
+
+
+def _is_external(scope: Scope, edge: Edge) -> bool:
+    return node_sequence(edge[0]) < scope.call.start
+
+
+def _look_up(scope: Scope, edge: Edge, first_sequence: int) -> int | None:
+    """The mask where it is known without walking, else None."""
+    mask = scope.boundaries.get(edge)
+    if mask is None:
+        mask = scope.walked.get(edge)
+    if mask is not None:
+        return mask
+    number = node_sequence(edge[0])
+    if number >= LEAF_SEQUENCE:
+        return 0
+    if number >= scope.call.start:
+        owner = scope.sequences.owner(number)
+        return None if owner is None else scope.bit(End("node", owner), implicit=True)
+    if scope.parent is None:
+        return 0
+    if number < first_sequence:
+        # Older than the whole forward: only an input of the root can lead on to it.
+        root = scope
+        while root.parent is not None:
+            root = root.parent
+        if edge not in root.boundaries:
+            return 0
+    return None

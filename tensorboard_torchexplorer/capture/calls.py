@@ -1,0 +1,226 @@
+"""One forward of the root in, the tree of its module calls out.
+
+Forward hooks sit on the modules for one logged forward and no longer; they only watch, and return
+None. Whoever wants to look at the tensors of a call as they pass is an `Observer`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from ..schema import ROOT_ID, EdgeKind, End, Port
+from .leaves import argument_leaves, result_leaves
+from .private import current_graph_task, sequence_number
+
+Link = tuple[End, End]
+
+
+class Call:
+    """One invocation of a module while its step is being captured.
+
+    `index` is the position among all calls of the forward, `position` that among the children of
+    `parent`, `number` counts the calls of the same module within the parent. `start` and `end` bound
+    the autograd sequence numbers of the nodes made inside (`start <= seq < end`; thread local, so
+    they hold for nodes made in the calling thread). `links` are filled by the structure tracer:
+    (source, target) -> (kind, implicit), where an `End` of kind "node" counts the children.
+    Holds no tensor and no autograd node.
+    """
+
+    __slots__ = (
+        "arguments",
+        "children",
+        "counts",
+        "end",
+        "failed",
+        "id",
+        "index",
+        "inputs",
+        "links",
+        "module",
+        "notes",
+        "number",
+        "outputs",
+        "parent",
+        "path",
+        "position",
+        "start",
+    )
+
+    def __init__(self, module: nn.Module, path: str, parent: Call | None, index: int) -> None:
+        self.module = module
+        self.path = path
+        self.parent = parent
+        self.index = index
+        self.children: list[Call] = []
+        self.counts: dict[nn.Module, int] = {}
+        self.inputs: list[Port] = []
+        self.outputs: list[Port] = []
+        self.arguments: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self.links: dict[Link, tuple[EdgeKind, bool]] = {}
+        self.failed = False
+        self.start = self.end = 0
+        if parent is None:
+            self.position, self.number, self.id = 0, 0, ROOT_ID
+        else:
+            self.position = len(parent.children)
+            self.number = parent.counts.get(module, 0)
+            parent.counts[module] = self.number + 1
+            parent.children.append(self)
+            self.id = call_id(parent, path, self.number)
+
+    def __repr__(self) -> str:
+        return f"Call({self.id!r})"
+
+
+def call_id(parent: Call, path: str, number: int) -> str:
+    """The id of a call, see `schema.Node.id`."""
+    below = parent.path + "." if parent.path else ""
+    name = escape(path[len(below) :]) if path.startswith(below) else "^" + escape(path)
+    part = f"{name}#{number}" if number else name
+    return part if parent.parent is None else f"{parent.id}/{part}"
+
+
+def escape(name: str) -> str:
+    """A module path with the characters that structure ids percent-escaped."""
+    for character in "%/#^":
+        if character in name:
+            name = name.replace(character, f"%{ord(character):02X}")
+    return name
+
+
+class Observer(Protocol):
+    """Looks at the tensors of each call. Must keep none of them, must not change anything."""
+
+    def enter(self, call: Call, tensors: list[Tensor]) -> None:
+        """Before the module's forward; `tensors` are those of `call.inputs`."""
+
+    def leave(self, call: Call, tensors: list[Tensor]) -> None:
+        """After the module's forward; `tensors` are those of `call.outputs`. Not called for a call
+        that raised."""
+
+
+def port(name: str, tensor: Tensor) -> Port:
+    try:
+        shape: list[int | None] | None = list(tensor.shape)
+    except RuntimeError:  # a nested tensor of the old kind has no shape
+        shape = None
+    return Port(name, shape, str(tensor.dtype).removeprefix("torch."), tensor.requires_grad)
+
+
+class CallTree:
+    """Watches the calls of `paths` (module -> path) under one forward of `root`.
+
+    `report` is told of an error in our own code: (path, place, exception); nothing is raised into
+    the forward. After the forward, `root_call` is the tree (None if the root was not reached) and
+    `calls` lists all calls in the order in which they began.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        paths: Mapping[nn.Module, str],
+        observers: Iterable[Observer],
+        report: Callable[[str, str, Exception], None],
+    ) -> None:
+        self.root = root
+        self.paths = paths
+        self.observers = tuple(observers)
+        self.report = report
+        self.root_call: Call | None = None
+        self.calls: list[Call] = []
+        self._stack: list[Call] = []
+        self._thread = threading.get_ident()
+
+    @property
+    def current(self) -> Call | None:
+        """The innermost call that is running, None outside the root's forward."""
+        return self._stack[-1] if self._stack else None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Hooks on all modules for the length of the block."""
+        handles = []
+        try:
+            for module in self.paths:
+                # Unbound: ScriptModule overrides these to raise, but its calls do pass the hooks.
+                handles.append(nn.Module.register_forward_pre_hook(module, self._before, with_kwargs=True))
+                handles.append(
+                    nn.Module.register_forward_hook(module, self._after, with_kwargs=True, always_call=True)
+                )
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _foreign(self, module: nn.Module) -> bool:
+        # A recomputation inside backward, a replica in another thread, a wrapper that shares its
+        # child's hook dictionaries (OptimizedModule).
+        return (
+            module not in self.paths
+            or threading.get_ident() != self._thread
+            or current_graph_task() is not None
+            or (not self._stack and module is not self.root)
+        )
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            if self._foreign(module):
+                return
+            call = Call(module, self.paths[module], self.current, len(self.calls))
+        except Exception as error:
+            self.report(self.paths.get(module, "?"), "a call", error)
+            return
+        if self.root_call is None:
+            self.root_call = call
+        self.calls.append(call)
+        # The stack grows even if what follows fails, so that the matching `_after` finds its call.
+        self._stack.append(call)
+        try:
+            leaves = argument_leaves(module, args, kwargs)
+            call.inputs = [port(name, tensor) for name, tensor in leaves.tensors]
+            call.arguments = leaves.others
+            tensors = [tensor for _, tensor in leaves.tensors]
+        except Exception as error:
+            self.report(call.path, "the arguments", error)
+            tensors = []
+            call.inputs = []
+        call.start = call.end = sequence_number()
+        for observer in self.observers:
+            try:
+                observer.enter(call, tensors)
+            except Exception as error:
+                self.report(call.path, "the inputs", error)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        try:
+            if self._foreign(module):
+                return
+            # A child whose hook was skipped by an exception may still lie on top.
+            while self._stack and self._stack[-1].module is not module:
+                self._stack.pop().failed = True
+            if not self._stack:
+                return
+            call = self._stack[-1]
+            call.end = sequence_number()
+            leaves = result_leaves(result)
+            call.outputs = [port(name, tensor) for name, tensor in leaves.tensors]
+            tensors = [tensor for _, tensor in leaves.tensors]
+        except Exception as error:
+            self.report(self.paths.get(module, "?"), "the results", error)
+            tensors = []
+            if not self._stack or self._stack[-1].module is not module:
+                return
+            call = self._stack[-1]
+            call.outputs = []
+        for observer in self.observers:
+            try:
+                observer.leave(call, tensors)
+            except Exception as error:
+                self.report(call.path, "the outputs", error)
+        self._stack.pop()

@@ -1,0 +1,122 @@
+"""One logged forward of the root: everything that looks at it, put on and taken off in one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..sampling import Sampler
+from ..schema import Status
+from .calls import Call, CallTree, Observer
+from .gradients import GradientObserver, PortKey, Report, Tap
+from .structure import StructureTracer
+from .values import Taken, ValueObserver
+
+
+class ForwardCapture:
+    """Runs a forward and keeps what was seen of it.
+
+    `hooked` are the modules to look at (module -> path). `wanted(call)` says whether a call's tensors
+    are to be recorded; `values` and `gradients` which kinds; `traced` whether the edges between calls
+    are to be found, too. `backward_started` is called by the first hook of each backward pass.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        hooked: Mapping[nn.Module, str],
+        sampler: Sampler,
+        wanted: Callable[[Call], bool],
+        report: Report,
+        *,
+        values: bool,
+        gradients: bool,
+        traced: bool,
+    ) -> None:
+        self._root = root
+        self._report = report
+        self.sampler = sampler
+        self._wanted = wanted
+        self._values = ValueObserver(sampler, wanted) if values else None
+        self._gradients = GradientObserver(wanted) if gradients else None
+        self._tracer = StructureTracer(report) if traced else None
+        observers: list[Observer | None] = [self._values, self._tracer, self._gradients]
+        self._tree = CallTree(root, hooked, [o for o in observers if o is not None], report)
+        self._tap: Tap | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        return self._tree.calls
+
+    @property
+    def armed(self) -> bool:
+        """Whether any gradient of this forward is waited for."""
+        return self._tap is not None and bool(self._tap.ports)
+
+    @property
+    def taken(self) -> dict[PortKey, Taken]:
+        """The sampled values of each port."""
+        return self._values.taken if self._values is not None else {}
+
+    def run(
+        self,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        backward_started: Callable[[], None],
+    ) -> Any:
+        """The result of `forward(*args, **kwargs)`, the very object; what it raises passes through."""
+        with ExitStack() as stack:
+            stack.enter_context(self._tree.watching())
+            if self._tracer is not None:
+                # Entered last and left first: a dispatch mode must leave in the frame that entered it.
+                stack.enter_context(self._tracer)
+            result = forward(*args, **kwargs)
+        try:
+            if self._tracer is not None:
+                self._tracer.finish()
+            if self._gradients is not None and torch.is_grad_enabled():
+                self._tap = self._gradients.arm(self.calls, self.sampler.norms, backward_started, self._report)
+        except Exception as error:
+            self._report("", "the graph of the forward", error)
+        return result
+
+    def port_keys(self) -> Iterator[PortKey]:
+        """All ports of the calls that were wanted."""
+        for call in self.calls:
+            if self._wanted(call):
+                for index in range(len(call.inputs)):
+                    yield PortKey(call.index, "input", index)
+                for index in range(len(call.outputs)):
+                    yield PortKey(call.index, "output", index)
+
+    def gradients(self) -> dict[PortKey, list[Taken]]:
+        """The per-sample gradient norms of each port that a gradient reached, one per backward pass."""
+        return self._tap.results() if self._tap is not None else {}
+
+    def expects_gradient(self, key: PortKey) -> bool:
+        """Whether autograd could bring a gradient to this port."""
+        return self._tap is not None and key in self._tap.ports
+
+    def why_no_gradient(self, key: PortKey, evaluation: bool, backward: bool) -> int:
+        """The `Status` of a port that no gradient reached."""
+        if evaluation:
+            return Status.EVAL
+        call = self.calls[key.call]
+        port = (call.inputs if key.group == "input" else call.outputs)[key.port]
+        if not port.dtype.startswith(("float", "bfloat", "complex")):
+            return Status.NOT_DIFFERENTIABLE
+        if not port.requires_grad and call.parent is None and key.group == "input":
+            return Status.ROOT_INPUT
+        if not backward and self.expects_gradient(key):
+            return Status.NO_BACKWARD
+        return Status.NO_GRADIENT
+
+    def close(self) -> None:
+        """Take every hook away and let go of the graph."""
+        if self._tap is not None:
+            self._tap.close()

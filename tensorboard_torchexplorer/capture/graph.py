@@ -1,0 +1,257 @@
+"""Calls of many forwards in, one growing `schema.Graph` out.
+
+Graphs of different steps are united: nodes, edges and series are only ever added, so an index once
+written stays true for the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Port, Series
+from .calls import Call, escape
+from .survey import Survey
+
+MAX_DEPTH = 64
+"""Nesting deeper than this (a recursive module) is cut, with a note that counts what was cut."""
+
+SHARD_ROWS = 128
+"""Rows of a shard: about 16 invocations with 4 ports of value and gradient each. One shard is what the
+backend reads to show one invocation; fewer, larger ones cost there, more, smaller ones cost in the file."""
+
+NOT_CALLED = "not called through __call__"
+
+
+class SeriesKey(NamedTuple):
+    """What a series is the history of; `node` or `module` is -1, see `schema.Series`."""
+
+    node: int
+    module: int
+    group: Group
+    kind: Kind
+    index: int
+
+
+class GraphBuilder:
+    """Unites the call trees of a model. `changed` says whether there is news since `snapshot`."""
+
+    def __init__(
+        self,
+        model: str,
+        log: Iterable[str],
+        bins: int,
+        options: dict[str, Any],
+        excluded: Callable[[str, nn.Module], bool],
+    ) -> None:
+        self.model = model
+        self.log = frozenset(log)
+        self.bins = bins
+        self.options = options
+        self.changed = False
+        self.series_of: dict[SeriesKey, int] = {}
+        self.series: list[Series] = []
+        self.modules: list[Module] = []
+        self.nodes: list[Node] = []
+        self.module_of: dict[str, int] = {}
+        self._excluded = excluded
+        self._node_of: dict[str, int] = {}
+        self._edges: dict[tuple[int, End, End], Edge] = {}
+        self._first_node: dict[str, int] = {}
+        self._shard, self._row = 0, 0
+
+    # --- what the recorder asks ------------------------------------------------------------------
+
+    def snapshot(self) -> Graph:
+        """The graph as it stands."""
+        self.changed = False
+        return Graph(
+            self.model,
+            list(self.modules),
+            list(self.nodes),
+            list(self._edges.values()),
+            list(self.series),
+            self.bins,
+            self.options,
+        )
+
+    def add_calls(self, calls: list[Call], survey: Survey) -> dict[int, int]:
+        """Add the calls of one forward, with their links if it was traced. Returns call index -> node
+        index; calls below the depth limit are missing."""
+        depth: dict[Call, int] = {}
+        found: dict[int, int] = {}
+        cut: dict[int, int] = {}
+        for call in calls:
+            depth[call] = depth[call.parent] + 1 if call.parent is not None else 0
+            if depth[call] > MAX_DEPTH:
+                last = call
+                while depth[last] > MAX_DEPTH and last.parent is not None:
+                    last = last.parent
+                cut[found[last.index]] = cut.get(found[last.index], 0) + 1
+                continue
+            found[call.index] = self._add_call(call, found, survey)
+        for index, count in cut.items():
+            self._note(index, f"recursion cut at depth {MAX_DEPTH}: {count} more calls below")
+        for call in calls:
+            if call.index in found:
+                self._add_links(call, found)
+        return found
+
+    def add_uncalled(self, survey: Survey) -> None:
+        """Nodes for modules that own parameters but have never been seen called, below the nearest
+        ancestor that has: their weights are used by other means (`.forward()`, a fused kernel)."""
+        for module, path in survey.paths.items():
+            if path in self._first_node or not any(True for _ in module._parameters):
+                continue
+            above = path
+            while above and above not in self._first_node:
+                above = above.rpartition(".")[0]
+            if above not in self._first_node:
+                continue
+            parent = self._first_node[above]
+            name = escape(path[len(above) + 1 :] if above else path)
+            node_id = name if self.nodes[parent].parent < 0 else f"{self.nodes[parent].id}/{name}"
+            if node_id not in self._node_of:
+                self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=[NOT_CALLED]))
+
+    def add_module(self, module: nn.Module, survey: Survey) -> int:
+        """The index of a module's entry, new or brought up to date."""
+        path = survey.paths[module]
+        index = self.module_of.get(path)
+        if index is None:
+            index = self.module_of[path] = len(self.modules)
+            self.modules.append(survey.entry(module, self._excluded(path, module)))
+            self.changed = True
+            self._module_series(index)
+        return index
+
+    def refresh(self, module: nn.Module, survey: Survey) -> int:
+        """The index of a module's entry, with its parameters as they are now; those that are gone
+        stay, so that indices hold."""
+        index = self.add_module(module, survey)
+        known = self.modules[index].parameters
+        now = {parameter.name: parameter for parameter in survey.parameters(module)}
+        merged = [now.pop(old.name, old) for old in known]
+        merged += now.values()
+        if merged != known:
+            self.modules[index] = replace(self.modules[index], parameters=merged)
+            self.changed = True
+            self._module_series(index)
+        return index
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _add_call(self, call: Call, found: Mapping[int, int], survey: Survey) -> int:
+        index = self._node_of.get(call.id)
+        if index is None:
+            parent = found[call.parent.index] if call.parent is not None else -1
+            module = self.add_module(call.module, survey)
+            arguments = [list(pair) for pair in call.arguments]
+            node = Node(call.id, module, parent, call.number, call.inputs, call.outputs, arguments, list(call.notes))
+            index = self._append(node)
+            self._first_node.setdefault(call.path, index)
+            return index
+        self._first_node.setdefault(call.path, index)
+        known = self.nodes[index]
+        inputs, outputs = _unite(known.inputs, call.inputs), _unite(known.outputs, call.outputs)
+        notes = [note for note in known.notes if note != NOT_CALLED]
+        notes += [note for note in call.notes if note not in notes]
+        if (inputs, outputs, notes) != (known.inputs, known.outputs, known.notes):
+            self.nodes[index] = replace(known, inputs=inputs, outputs=outputs, notes=notes)
+            self.changed = True
+            self._node_series(index)
+        return index
+
+    def _append(self, node: Node) -> int:
+        index = self._node_of[node.id] = len(self.nodes)
+        self.nodes.append(node)
+        self.changed = True
+        self._node_series(index)
+        return index
+
+    def _note(self, index: int, note: str) -> None:
+        known = self.nodes[index]
+        if note not in known.notes:
+            self.nodes[index] = replace(known, notes=[*known.notes, note])
+            self.changed = True
+
+    def _add_links(self, call: Call, found: Mapping[int, int]) -> None:
+        level = found[call.index]
+        for (source, target), (kind, implicit) in call.links.items():
+            ends = []
+            for end in (source, target):
+                if end.kind == "node":
+                    child = found.get(call.children[end.index].index)
+                    if child is None:
+                        break
+                    end = End("node", child)
+                ends.append(end)
+            if len(ends) < 2:
+                continue
+            key = (level, ends[0], ends[1])
+            old = self._edges.get(key)
+            if old is None:
+                self._edges[key] = Edge(level, ends[0], ends[1], kind, implicit)
+                self.changed = True
+            elif old.kind == "data" and kind == "gradient":
+                self._edges[key] = replace(old, kind=kind)
+                self.changed = True
+
+    # --- series ----------------------------------------------------------------------------------
+
+    def _node_series(self, index: int) -> None:
+        node = self.nodes[index]
+        if "excluded" in self.modules[node.module].flags:
+            return
+        groups: tuple[tuple[Group, list[Port]], ...] = (("input", node.inputs), ("output", node.outputs))
+        wanted: list[tuple[SeriesKey, str]] = []
+        for group, ports in groups:
+            for position, port in enumerate(ports):
+                if "io" in self.log:
+                    wanted.append((SeriesKey(index, -1, group, "value", position), port.name))
+                if "io_grad" in self.log:
+                    wanted.append((SeriesKey(index, -1, group, "grad", position), port.name))
+        self._place((index, -1), wanted)
+
+    def _module_series(self, index: int) -> None:
+        if "excluded" in self.modules[index].flags:
+            return
+        wanted: list[tuple[SeriesKey, str]] = []
+        for position, parameter in enumerate(self.modules[index].parameters):
+            if "params" in self.log:
+                wanted.append((SeriesKey(-1, index, "param", "value", position), parameter.name))
+            if "params_grad" in self.log:
+                wanted.append((SeriesKey(-1, index, "param", "grad", position), parameter.name))
+        self._place((-1, index), wanted)
+
+    def _place(self, owner: tuple[int, int], wanted: list[tuple[SeriesKey, str]]) -> None:
+        """Give the series that are new a row each, those of one owner together where they fit."""
+        new = [(key, name) for key, name in wanted if key not in self.series_of]
+        if not new:
+            return
+        if self._row and self._row + len(new) > SHARD_ROWS:
+            self._shard, self._row = self._shard + 1, 0
+        for key, name in new:
+            self.series_of[key] = len(self.series)
+            self.series.append(Series(*key, name=name, shard=self._shard, row=self._row))
+            self._row += 1
+        self.changed = True
+
+
+def _unite(known: list[Port], seen: list[Port]) -> list[Port]:
+    """Ports of an invocation in another pass: names and types of the first stay, differing
+    dimensions become None, more ports than before are added."""
+    united = [
+        old if old.shape == new.shape else replace(old, shape=_unite_shape(old.shape, new.shape))
+        for old, new in zip(known, seen, strict=False)
+    ]
+    return united + known[len(seen) :] + seen[len(known) :]
+
+
+def _unite_shape(known: list[int | None] | None, seen: list[int | None] | None) -> list[int | None] | None:
+    if known is None or seen is None or len(known) != len(seen):
+        return None
+    return [old if old == new else None for old, new in zip(known, seen, strict=True)]

@@ -1,0 +1,141 @@
+"""Arguments and results of a call in, named tensor leaves and short texts of everything else out."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+MAX_DEPTH = 8
+MAX_VISITS = 4096
+MAX_TEXT = 80
+
+
+class Leaf(NamedTuple):
+    """A tensor and how Python would spell the way to it: `x`, `hidden_states[1]`, `out.logits`."""
+
+    name: str
+    tensor: Tensor
+
+
+class Leaves:
+    """The tensors of a nest of containers, in order, and short texts of what is not a tensor.
+
+    Opens tuples, named tuples, lists, deques, mappings and dataclasses, down to `MAX_DEPTH` levels
+    and `MAX_VISITS` values. Generators and objects of other classes stay closed: reading them could
+    run the user's code or use them up.
+    """
+
+    __slots__ = ("_visits", "others", "tensors")
+
+    def __init__(self) -> None:
+        self.tensors: list[Leaf] = []
+        self.others: list[tuple[str, str]] = []
+        self._visits = 0
+
+    def add(self, name: str, value: Any, depth: int = 0) -> None:
+        if isinstance(value, Tensor):
+            self.tensors.append(Leaf(name, value))
+            return
+        if value is None:
+            return
+        self._visits += 1
+        if depth >= MAX_DEPTH or self._visits > MAX_VISITS:
+            return
+        if isinstance(value, (tuple, list, deque)):
+            fields = getattr(value, "_fields", None)
+            if isinstance(fields, tuple) and len(fields) == len(value):
+                for key, item in zip(fields, value, strict=True):
+                    self.add(f"{name}.{key}" if name else str(key), item, depth + 1)
+            else:
+                before = len(self.tensors)
+                for position, item in enumerate(value):
+                    if isinstance(item, (int, float, str, bool)):
+                        continue
+                    self.add(f"{name}[{position}]", item, depth + 1)
+                if len(self.tensors) == before:
+                    self._describe(name, value)
+        elif isinstance(value, Mapping):
+            for key in list(value.keys()):
+                self.add(_member(name, key), value[key], depth + 1)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for entry in dataclasses.fields(value):
+                self.add(_member(name, entry.name), getattr(value, entry.name, None), depth + 1)
+        else:
+            self._describe(name, value)
+
+    def _describe(self, name: str, value: Any) -> None:
+        if len(self.others) < 64:
+            self.others.append((name, describe(value)))
+
+
+def _member(name: str, key: Any) -> str:
+    if not name:
+        return str(key)
+    return f"{name}.{key}" if isinstance(key, str) and key.isidentifier() else f"{name}[{key!r}]"
+
+
+def describe(value: Any) -> str:
+    """A short text of a value that is not a tensor. Only values of plain types are shown; of others
+    the class name, since their `repr` is the user's code and may be long or slow."""
+    if isinstance(value, str):
+        text = repr(value if len(value) <= MAX_TEXT else value[: MAX_TEXT - 1] + "…")
+    elif isinstance(value, (bool, int, float, complex, torch.dtype, torch.device, torch.Size)):
+        text = repr(value)
+    elif isinstance(value, (tuple, list, deque)):
+        shown = ", ".join(describe(item) for item in list(value)[:4])
+        more = f", … {len(value)} items" if len(value) > 4 else ""
+        text = f"[{shown}{more}]"
+    elif type(value).__module__ == "numpy" and hasattr(value, "shape"):
+        text = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
+    else:
+        text = type(value).__name__
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+@lru_cache(maxsize=4096)
+def _positional_names(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+    """Names of the positional parameters of a plain function, and that of `*args` ("" if none)."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):  # built in, or a signature that inspect can't read
+        return (), "args"
+    names = [
+        p.name
+        for p in parameters
+        if p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    star = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), "")
+    return tuple(names), star
+
+
+def argument_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Leaves:
+    """The leaves of a call's arguments, positional ones named by the signature of `forward`."""
+    leaves = Leaves()
+    if args:
+        forward = type(module).forward
+        names, star = _positional_names(forward) if inspect.isfunction(forward) else ((), "args")
+        names = names[1:]  # self
+        for position, value in enumerate(args):
+            if position < len(names):
+                name = names[position]
+            else:
+                name = f"{star or 'args'}[{position - len(names)}]"
+            leaves.add(name, value)
+    for key, value in kwargs.items():
+        leaves.add(key, value)
+    return leaves
+
+
+def result_leaves(result: Any) -> Leaves:
+    """The leaves of a call's result. A lone tensor is named `output`, items of a tuple `[0]`, `[1]`,
+    entries of a mapping, named tuple or dataclass by their keys."""
+    leaves = Leaves()
+    leaves.add("output" if isinstance(result, Tensor) else "", result)
+    return leaves

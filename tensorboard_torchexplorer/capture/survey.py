@@ -1,0 +1,162 @@
+"""A model in, all its modules with their paths and parameters out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from ..schema import Module, Parameter
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+UNREGISTERED = "unregistered: in a plain list or dict, the optimizer can't see it"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The modules of a model at one moment.
+
+    `paths` maps each module object to its path in `named_modules()` (the first, if it is reachable by
+    several), followed by modules that plain lists, tuples and dicts hold. `flags` and `containers` are
+    by path, see `schema.Module`. `owners` maps the id of each parameter to `path.name` of its first owner.
+    """
+
+    paths: dict[nn.Module, str]
+    flags: dict[str, list[str]] = field(default_factory=dict)
+    containers: dict[str, str] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+
+    def entry(self, module: nn.Module, excluded: bool) -> Module:
+        """What the graph says of a module."""
+        path = self.paths[module]
+        name, marks = _class_name(module)
+        marks += self.flags.get(path, [])
+        if excluded:
+            marks.append("excluded")
+        container = self.containers.get(path, "")
+        return Module(path, name, split_extra(module.extra_repr()), self.parameters(module), marks, container)
+
+    def parameters(self, module: nn.Module) -> list[Parameter]:
+        """The immediate parameters of a module, in order, without those that are None."""
+        path = self.paths[module]
+        found = []
+        for name, value in own_parameters(module):
+            full = f"{path}.{name}" if path else name
+            owner = self.owners.get(id(value), full)
+            shape = None if is_lazy(value) else list(value.shape)
+            dtype = str(value.dtype).removeprefix("torch.")
+            found.append(Parameter(name, shape, dtype, value.requires_grad, "" if owner == full else owner))
+        return found
+
+
+def own_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The immediate parameters of a module that are not None."""
+    for name, value in module._parameters.items():
+        if value is not None:
+            yield name, value
+
+
+def survey(model: nn.Module) -> Survey:
+    """Walk the modules of `model`. Reads attributes only, calls nothing of the user's but
+    `named_modules`."""
+    found = Survey({})
+    for path, module in model.named_modules():
+        if not _wraps(module):
+            found.paths[module] = path
+    todo = deque(found.paths.items())
+    while todo:
+        module, path = todo.popleft()
+        if isinstance(module, CONTAINERS):
+            name = type(module).__name__
+            for child in module._modules:
+                found.containers[f"{path}.{child}" if path else child] = name
+        for name, child in _hidden_modules(module):
+            if child not in found.paths and not isinstance(child, torch.jit.ScriptModule):
+                start = f"{path}.{name}" if path else name
+                for below, deeper in child.named_modules():
+                    if deeper not in found.paths:
+                        full = f"{start}.{below}" if below else start
+                        found.paths[deeper] = full
+                        found.flags[full] = [UNREGISTERED]
+                        todo.append((deeper, full))
+    for module, path in found.paths.items():
+        for name, value in own_parameters(module):
+            found.owners.setdefault(id(value), f"{path}.{name}" if path else name)
+    return found
+
+
+def _wraps(module: nn.Module) -> bool:
+    # torch.compile's wrapper shares the hook dictionaries of the module it wraps, so it would be
+    # seen twice; the class is looked up by name, since importing torch._dynamo takes a second.
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+
+
+def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules in plain containers among a module's attributes."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return
+    for name, value in vars(module).items():
+        if name.startswith("_") and name in nn.Module().__dict__:
+            continue
+        items: Any
+        if type(value) in (list, tuple):
+            items = enumerate(value)
+        elif type(value) is dict:
+            items = value.items()
+        else:
+            continue
+        for position, (key, item) in enumerate(items):
+            if position >= 1000:  # a data set, not a list of layers
+                break
+            if isinstance(item, nn.Module):
+                yield f"{name}[{key!r}]".replace(".", "_"), item
+
+
+def _class_name(module: nn.Module) -> tuple[str, list[str]]:
+    """The class as the user wrote it, and what has been done to it since."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(module.original_name), ["scripted"]
+    if parametrize.is_parametrized(module):
+        steps: Any = module.parametrizations
+        marks = [
+            f"parametrized: {name} by {', '.join(type(step).__name__.lstrip('_') for step in chain)}"
+            for name, chain in steps.items()
+        ]
+        return parametrize.type_before_parametrizations(module).__name__, marks
+    hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
+    return type(module).__name__, [name for name in hooks if name in ("WeightNorm", "SpectralNorm")]
+
+
+def split_extra(text: str) -> list[list[str]]:
+    """`extra_repr()` split on commas outside of brackets and quotes: `key=value` gives [key, value],
+    anything else ["", value]."""
+    parts, depth, quote, current = [], 0, "", ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth = max(0, depth - 1)
+        elif character in ",\n" and depth == 0:
+            parts.append(current)
+            current = ""
+            continue
+        current += character
+    parts.append(current)
+    rows = []
+    for part in (part.strip() for part in parts):
+        key, equals, value = part.partition("=")
+        if equals and key.strip().isidentifier() and not value.startswith("="):
+            rows.append([key.strip(), value.strip()])
+        elif part:
+            rows.append(["", part])
+    return rows

@@ -1,0 +1,289 @@
+"""Graphs and logged steps to the values of TensorBoard events, and stored bytes back. With `rows`, the only
+module that knows bytes.
+
+Tags, the model's name last so that it may hold any character:
+
+    torchexplorer/graph/<model>             zlib JSON of `schema.Graph`, again whenever the graph grew
+    torchexplorer/<phase>/rows.<k>/<model>  the rows of shard k, see `rows`
+    torchexplorer/<phase>/health/<model>    one number per node and statistic, see `encode_health`
+    torchexplorer/<phase>/index/<model>     zlib JSON of `schema.StepInfo`
+
+All tags of a logged step belong in one event, in the order that `step_values` gives: TensorBoard's Python
+loader makes values visible one by one, so whoever sees a step in `index`, the last, finds the rest.
+Every value is a vector of bytes, which both loaders hand out unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_UINT8
+
+from tensorboard_torchexplorer import schema, schema_json
+from tensorboard_torchexplorer.rows import MAX_BINS, MAX_ROWS, DecodeError, Rows, encode_rows, row_dtype
+from tensorboard_torchexplorer.schema_json import NewerVersionError
+
+__all__ = [
+    "DecodeError",
+    "NewerVersionError",
+    "StepRecord",
+    "Tag",
+    "decode_graph",
+    "decode_health",
+    "decode_info",
+    "graph_tag",
+    "graph_values",
+    "parse_tag",
+    "row_dtype",
+    "step_tag",
+    "step_values",
+    "stored_version",
+]
+
+MAX_GRAPH_BYTES = 256 << 20
+"""A graph may have this much JSON: some 500,000 invocations."""
+
+MAX_INFO_BYTES = 16 << 20
+MAX_NODES = 1 << 20
+MAX_SHARDS = 1 << 20
+
+_HEALTH_HEADER = struct.Struct("<BBI")
+_HEALTH_VERSION = 1
+_PHASES: dict[str, schema.Phase] = {phase: phase for phase in schema.PHASES}
+_TAG = re.compile(r"torchexplorer/(?:(graph)|(train|eval)/(index|health|rows\.(\d{1,7})))/(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """All that is recorded of one logged step of a model.
+
+    `health` is float32 [nodes of the graph, len(schema.HEALTH)], NaN where unknown. `shards` maps the
+    shard numbers of `schema.Series` to arrays of `row_dtype(bins)`; a shard that is left out counts as
+    NOT_RUN. `wide` keeps float64 statistics, for float64 models."""
+
+    model: str
+    phase: schema.Phase
+    info: schema.StepInfo
+    health: npt.NDArray[np.float32]
+    shards: Mapping[int, Rows]
+    wide: bool = False
+
+
+class Tag(NamedTuple):
+    """A parsed tag: `part` is "graph", "index", "health" or "rows"; a graph has no phase."""
+
+    part: str
+    phase: schema.Phase | None
+    shard: int
+    model: str
+
+
+def step_values(record: StepRecord) -> list[Any]:
+    """The `Summary.Value`s of a logged step: rows, health, index. Freshly made, for one event."""
+    model, phase = record.model, record.phase
+    values = [
+        _value(step_tag(model, phase, "rows", shard), encode_rows(rows, wide=record.wide))
+        for shard, rows in sorted(record.shards.items())
+    ]
+    values.append(_value(step_tag(model, phase, "health"), encode_health(record.health)))
+    values.append(_value(step_tag(model, phase, "index"), encode_info(record.info)))
+    return values
+
+
+def graph_values(graph: schema.Graph) -> list[Any]:
+    """The `Summary.Value` of a graph; belongs before the values of the first step that needs it."""
+    return [_value(graph_tag(graph.model), encode_graph(graph))]
+
+
+def graph_tag(model: str) -> str:
+    return f"torchexplorer/graph/{_checked(model)}"
+
+
+def step_tag(model: str, phase: schema.Phase, part: str, shard: int = 0) -> str:
+    """The tag of one part ("index", "health" or "rows") of a model's logged steps."""
+    part = f"rows.{shard}" if part == "rows" else part
+    return f"torchexplorer/{phase}/{part}/{_checked(model)}"
+
+
+def parse_tag(tag: str) -> Tag | None:
+    """What a tag holds; None if it is not one of ours."""
+    found = _TAG.fullmatch(tag)
+    if not found:
+        return None
+    graph, phase, part, shard, model = found.groups()
+    if graph:
+        return Tag("graph", None, 0, model)
+    if shard is not None:
+        # `rows.007` would be a second name for `rows.7`.
+        return Tag("rows", _PHASES[phase], int(shard), model) if shard == str(int(shard)) else None
+    return Tag(part, _PHASES[phase], 0, model)
+
+
+def stored_version(plugin_content: bytes) -> int:
+    """The schema version in a tag's metadata; 0 where the metadata is not ours."""
+    try:
+        version = json.loads(plugin_content[:1000])["version"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return 0
+    return version if isinstance(version, int) else 0
+
+
+# --- Payloads ---
+
+
+def encode_graph(graph: schema.Graph) -> bytes:
+    return zlib.compress(schema_json.dumps(graph), 1)
+
+
+def decode_graph(payload: bytes) -> schema.Graph:
+    """Raises DecodeError, or NewerVersionError for a graph of a later version."""
+    graph = _loads(schema.Graph, payload, MAX_GRAPH_BYTES)
+    try:
+        _check_graph(graph)
+    except (DecodeError, IndexError) as error:
+        raise DecodeError(f"the graph is damaged: {error}") from None
+    return graph
+
+
+def encode_info(info: schema.StepInfo) -> bytes:
+    return zlib.compress(schema_json.dumps(info), 1)
+
+
+def decode_info(payload: bytes) -> schema.StepInfo:
+    """Raises DecodeError, or NewerVersionError for a record of a later version."""
+    info = _loads(schema.StepInfo, payload, MAX_INFO_BYTES)
+    for pair in info.ran:
+        if len(pair) != 2 or min(pair) < 0 or sum(pair) > MAX_NODES:
+            raise DecodeError("a step is damaged: `ran` has a range that can't be")
+    return info
+
+
+def encode_health(health: npt.NDArray[np.float32]) -> bytes:
+    """`health` [nodes, statistics] rounded to the upper 16 bits of a float32 (8 bits of precision: plenty
+    for a colour). Statistics after statistics, as two byte planes each, deflated."""
+    nodes, statistics = health.shape
+    bits = np.ascontiguousarray(health, "<f4").view(np.uint32)
+    rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    # Rounding must not turn the largest numbers into infinity, nor some NaN into a number.
+    exponent = np.uint32(0x7F800000)
+    overflow = ((rounded & 0x7F80) == 0x7F80) | ((bits & exponent) == exponent)
+    kept = (bits >> 16).astype(np.uint16) | np.where(np.isnan(health), 0x40, 0).astype(np.uint16)
+    upper = np.where(overflow, kept, rounded).astype("<u2")
+    planes = np.ascontiguousarray(upper.T).reshape(statistics, nodes, 1).view(np.uint8).transpose(0, 2, 1)
+    return _HEALTH_HEADER.pack(_HEALTH_VERSION, statistics, nodes) + zlib.compress(planes.tobytes(), 1)
+
+
+def decode_health(payload: bytes) -> npt.NDArray[np.float32]:
+    """float32 [nodes, statistics]. There may be more statistics than `schema.HEALTH` has names."""
+    if len(payload) < _HEALTH_HEADER.size:
+        raise DecodeError("a health record is cut off")
+    version, statistics, nodes = _HEALTH_HEADER.unpack_from(payload)
+    if version > _HEALTH_VERSION:
+        raise NewerVersionError(f"health of format {version}, this version reads up to {_HEALTH_VERSION}")
+    if version < 1 or nodes > MAX_NODES:
+        raise DecodeError(f"no health record: version {version}, {nodes} nodes")
+    size = 2 * nodes * statistics
+    data = _inflate(payload[_HEALTH_HEADER.size :], size)
+    if len(data) != size:
+        raise DecodeError("a health record has the wrong length")
+    planes = np.frombuffer(data, np.uint8).reshape(statistics, 2, nodes)
+    bits = planes[:, 0].astype(np.uint32) << 16 | planes[:, 1].astype(np.uint32) << 24
+    return bits.T.copy().view(np.float32)
+
+
+def _checked(model: str) -> str:
+    try:
+        model.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the model's name {model!r} is not valid Unicode") from None
+    return model
+
+
+def _value(tag: str, payload: bytes) -> Any:
+    # Both loaders keep the metadata of a tag's first value only, and which value is the first is not ours
+    # to say (records may be dropped, directories purged). So all have it, 40 bytes each.
+    content = json.dumps({"version": schema.VERSION}).encode()
+    plugin_data = SummaryMetadata.PluginData(plugin_name=schema.PLUGIN_NAME, content=content)
+    metadata = SummaryMetadata(plugin_data=plugin_data, data_class=DATA_CLASS_TENSOR)
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=len(payload))])
+    tensor = TensorProto(dtype=DT_UINT8, tensor_shape=shape, tensor_content=payload)
+    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+
+
+def _loads(kind: type[schema_json.Parsed], payload: bytes, limit: int) -> schema_json.Parsed:
+    try:
+        return schema_json.loads(kind, _inflate(payload, limit))
+    except schema_json.ShapeError as error:
+        raise DecodeError(str(error)) from None
+
+
+def _inflate(payload: bytes, limit: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, limit + 1)
+    except zlib.error as error:
+        raise DecodeError(f"compressed data is damaged: {error}") from None
+    if len(data) > limit:
+        raise DecodeError(f"compressed data is larger than the {limit} bytes allowed here")
+    if not inflater.eof:
+        raise DecodeError("compressed data is cut off")
+    return data
+
+
+def _check_graph(graph: schema.Graph) -> None:
+    """Raises DecodeError where an index leads nowhere, so that no reader needs to look again."""
+    modules, nodes = len(graph.modules), len(graph.nodes)
+    if not 1 <= graph.bins <= MAX_BINS:
+        raise DecodeError(f"{graph.bins} bins")
+    if not nodes or nodes > MAX_NODES:
+        raise DecodeError(f"{nodes} nodes")
+    if graph.nodes[0].id != schema.ROOT_ID or graph.nodes[0].parent != -1:
+        raise DecodeError("the first node is not the root")
+    if len({node.id for node in graph.nodes}) != nodes:
+        raise DecodeError("two nodes have the same id")
+    for index, node in enumerate(graph.nodes):
+        if not 0 <= node.module < modules:
+            raise DecodeError(f"node {index} is of module {node.module} of {modules}")
+        if index and not 0 <= node.parent < nodes:
+            raise DecodeError(f"node {index} has parent {node.parent} of {nodes}")
+    _check_tree([node.parent for node in graph.nodes])
+    for edge in graph.edges:
+        if not 0 <= edge.level < nodes:
+            raise DecodeError(f"an edge is of level {edge.level} of {nodes}")
+        for end in (edge.source, edge.target):
+            if not 0 <= end.index < (nodes if end.kind == "node" else MAX_NODES):
+                raise DecodeError(f"an edge ends at {end.kind} {end.index}")
+    for series in graph.series:
+        owner = (0 <= series.node < nodes) + (0 <= series.module < modules)
+        if owner != 1 or series.node < -1 or series.module < -1:
+            raise DecodeError(f"series {series.name!r} is of node {series.node} and module {series.module}")
+        if not (0 <= series.shard < MAX_SHARDS and 0 <= series.row < MAX_ROWS and series.index >= -1):
+            raise DecodeError(f"series {series.name!r} lies in row {series.row} of shard {series.shard}")
+    pairs = [pair for module in graph.modules for pair in module.extra]
+    pairs += [pair for node in graph.nodes for pair in node.arguments]
+    if any(len(pair) != 2 for pair in pairs):
+        raise DecodeError("`extra` or `arguments` has an entry that is no pair")
+
+
+def _check_tree(parents: list[int]) -> None:
+    """Raises DecodeError unless every node leads up to the first one, whose parent is -1."""
+    children: dict[int, list[int]] = {}
+    for index, parent in enumerate(parents):
+        children.setdefault(parent, []).append(index)
+    reached, open_nodes = 0, [0]
+    while open_nodes:
+        reached += 1
+        open_nodes.extend(children.get(open_nodes.pop(), []))
+    if reached != len(parents):
+        raise DecodeError("a node is its own ancestor")

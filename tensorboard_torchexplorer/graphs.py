@@ -1,0 +1,297 @@
+"""Stored graphs of a model to one graph, and to what the tab shows of it: levels, matches, sizes.
+
+A graph only grows while a process lasts, so a process's last graph explains all its records. A resumed run
+has one graph per process, which need not number nodes, modules and rows alike: `merged` makes one graph of
+them and remembers where each process kept its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorboard_torchexplorer.schema import (
+    ROOT_ID,
+    Edge,
+    End,
+    Graph,
+    Level,
+    LevelNode,
+    Match,
+    Matches,
+    Module,
+    Node,
+    Series,
+)
+
+MAX_MATCHES = 200
+TIMES = "\u00d7"
+
+
+class Place(NamedTuple):
+    """Where the rows of a series lie."""
+
+    shard: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps from `first` on, until the next span's, were written with one numbering: `places` has the
+    rows of `GraphView.graph.series[i]` at key i, `nodes[i]` is the index in the merged graph of the node
+    that the process called i."""
+
+    first: int
+    places: Mapping[int, Place]
+    nodes: npt.NDArray[np.int64]
+
+
+def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
+    """One graph of those of successive processes, each with the first step that it explains. Nodes keep
+    the numbers of the last graph; what only older graphs have follows."""
+    _, newest = graphs[-1]
+    modules = list(newest.modules)
+    nodes = list(newest.nodes)
+    edges = list(newest.edges)
+    series = list(newest.series)
+    module_index = {module.path: index for index, module in enumerate(modules)}
+    node_index = {node.id: index for index, node in enumerate(nodes)}
+    edge_ends = {(edge.level, edge.source, edge.target) for edge in edges}
+    series_index = {_identity(newest, entry): index for index, entry in enumerate(series)}
+    spans: list[Span] = []
+    for first, graph in reversed(graphs):
+        for module in graph.modules:
+            if module.path not in module_index:
+                module_index[module.path] = len(modules)
+                modules.append(module)
+        for node in graph.nodes:
+            if node.id not in node_index:
+                node_index[node.id] = len(nodes)
+                nodes.append(node)
+                # `parent` and `module` are put right below, when all nodes have their number.
+        numbers = np.array([node_index[node.id] for node in graph.nodes], np.int64)
+        for old, number in zip(graph.nodes, numbers, strict=True):
+            if nodes[number] is old and graph is not newest:
+                parent = int(numbers[old.parent]) if old.parent >= 0 else -1
+                nodes[number] = replace(
+                    old, parent=parent, module=module_index[graph.modules[old.module].path]
+                )
+        for edge in graph.edges:
+            moved = Edge(
+                int(numbers[edge.level]),
+                _moved(edge.source, numbers),
+                _moved(edge.target, numbers),
+                edge.kind,
+                edge.implicit,
+            )
+            ends = (moved.level, moved.source, moved.target)
+            if ends not in edge_ends:
+                edge_ends.add(ends)
+                edges.append(moved)
+        places = {}
+        for entry in graph.series:
+            identity = _identity(graph, entry)
+            if identity not in series_index:
+                series_index[identity] = len(series)
+                owner_node = int(numbers[entry.node]) if entry.node >= 0 else -1
+                owner = module_index[graph.modules[entry.module].path] if entry.module >= 0 else -1
+                series.append(replace(entry, node=owner_node, module=owner))
+            places[series_index[identity]] = Place(entry.shard, entry.row)
+        spans.append(Span(first, places, numbers))
+    graph = replace(newest, modules=modules, nodes=nodes, edges=edges, series=series)
+    return graph, spans[::-1]
+
+
+def _identity(graph: Graph, entry: Series) -> tuple[object, ...]:
+    """What a series is of, without numbers that may differ between processes."""
+    if entry.node >= 0:
+        name = entry.name if entry.index < 0 else ""
+        return ("node", graph.nodes[entry.node].id, entry.group, entry.kind, entry.index, name)
+    return ("module", graph.modules[entry.module].path, entry.group, entry.kind, entry.name)
+
+
+def _moved(end: End, numbers: npt.NDArray[np.int64]) -> End:
+    return End("node", int(numbers[end.index])) if end.kind == "node" else end
+
+
+class GraphView:
+    """A merged graph with the look-ups that routes need; built once per stored graph."""
+
+    def __init__(self, graphs: Sequence[tuple[int, Graph]]) -> None:
+        self.graph, self.spans = merged(graphs)
+        self.index = {node.id: index for index, node in enumerate(self.graph.nodes)}
+        self.children: list[list[int]] = [[] for _ in self.graph.nodes]
+        for index, node in enumerate(self.graph.nodes):
+            if node.parent >= 0:
+                self.children[node.parent].append(index)
+        self.edges: dict[int, list[Edge]] = {}
+        for edge in self.graph.edges:
+            self.edges.setdefault(edge.level, []).append(edge)
+        self._series_of_node: dict[int, list[int]] = {}
+        self._series_of_module: dict[int, list[int]] = {}
+        for index, entry in enumerate(self.graph.series):
+            owner = self._series_of_node if entry.node >= 0 else self._series_of_module
+            owner.setdefault(max(entry.node, entry.module), []).append(index)
+
+    def series_of(self, node: int) -> list[int]:
+        """Indices of the series of an invocation's ports, then of its module's parameters."""
+        module = self.graph.nodes[node].module
+        return self._series_of_node.get(node, []) + self._series_of_module.get(module, [])
+
+    def span_of(self, step: int) -> Span:
+        """The span that a logged step lies in."""
+        return next((span for span in reversed(self.spans) if span.first <= step), self.spans[0])
+
+    def level(self, index: int, ran: npt.NDArray[np.int64], steps: int) -> Level:
+        """What the invocation `index` did; `ran` counts the logged training steps of each node."""
+        graph = self.graph
+        return Level(
+            model=graph.model,
+            node=self.level_node(index, ran),
+            ancestors=[
+                [graph.nodes[above].id, self._name(above), self.module(above).class_name]
+                for above in self._ancestors(index)
+            ],
+            nodes=[self.level_node(child, ran) for child in self.children[index]],
+            edges=self.edges.get(index, []),
+            steps=steps,
+            bins=graph.bins,
+        )
+
+    def module(self, index: int) -> Module:
+        return self.graph.modules[self.graph.nodes[index].module]
+
+    def level_node(self, index: int, ran: npt.NDArray[np.int64]) -> LevelNode:
+        """A node with what the tab shows of its module."""
+        node, module = self.graph.nodes[index], self.module(index)
+        return LevelNode(
+            index=index,
+            id=node.id,
+            name=self._name(index),
+            path=module.path,
+            class_name=module.class_name,
+            call=node.call,
+            calls=self._calls[node.parent, node.module],
+            children=len(self.children[index]),
+            ran=int(ran[index]),
+            size=self.sizes[node.module],
+            extra=module.extra,
+            inputs=node.inputs,
+            outputs=node.outputs,
+            arguments=node.arguments,
+            parameters=module.parameters,
+            flags=module.flags,
+            notes=node.notes,
+            container=module.container,
+        )
+
+    def search(self, query: str) -> Matches:
+        """Nodes whose module path, class or a shape contains `query`, without regard to case."""
+        wanted = _search_form(query)
+        found: list[Match] = []
+        total = 0
+        for index, (path, class_name, shapes) in enumerate(self._searchable):
+            shape = next((shape for shape in shapes if wanted in _search_form(shape)), "")
+            if wanted in path or wanted in class_name or shape:
+                total += 1
+                if len(found) < MAX_MATCHES:
+                    found.append(self._match(index, shape or (shapes[-1] if shapes else "")))
+        return Matches(found, total)
+
+    def worst(self, own: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """For each node the largest of `own` over it and everything below it; NaN where nothing is known."""
+        worst = own.copy()
+        for index in self._bottom_up:
+            parent = self.graph.nodes[index].parent
+            if parent >= 0:
+                worst[parent] = np.fmax(worst[parent], worst[index])
+        return worst
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """For each module how many parameters it and all below it have; a shared one counts once."""
+        owners = {f"{m.path}.{p.name}".lstrip("."): p for m in self.graph.modules for p in m.parameters}
+        seen: dict[str, set[str]] = {}
+        sizes: dict[str, int] = {}
+        for module in self.graph.modules:
+            parts = module.path.split(".") if module.path else []
+            above = ["", *(".".join(parts[: depth + 1]) for depth in range(len(parts)))]
+            for parameter in module.parameters:
+                own = f"{module.path}.{parameter.name}".lstrip(".")
+                # `shared` is the first owner's path; accept that of its module as well.
+                first = next(
+                    (
+                        key
+                        for key in (parameter.shared, f"{parameter.shared}.{parameter.name}")
+                        if key in owners
+                    ),
+                    parameter.shared or own,
+                )
+                first = first if parameter.shared else own
+                for path in above:
+                    if first not in seen.setdefault(path, set()):
+                        seen[path].add(first)
+                        sizes[path] = sizes.get(path, 0) + math.prod(parameter.shape or [0])
+        return [sizes.get(module.path, 0) for module in self.graph.modules]
+
+    @cached_property
+    def _calls(self) -> Counter[tuple[int, int]]:
+        """How often a level calls a module."""
+        return Counter((node.parent, node.module) for node in self.graph.nodes)
+
+    def _name(self, index: int) -> str:
+        """The module's path relative to that of its parent invocation, in full where it lies elsewhere."""
+        parent, path = self.graph.nodes[index].parent, self.module(index).path
+        if parent < 0:
+            return path
+        above = self.module(parent).path
+        return path[len(above) + 1 :] if above and path.startswith(above + ".") else path
+
+    def _ancestors(self, index: int) -> list[int]:
+        found = []
+        above = self.graph.nodes[index].parent
+        while above >= 0:
+            found.append(above)
+            above = self.graph.nodes[above].parent
+        return found[::-1]
+
+    @cached_property
+    def _bottom_up(self) -> list[int]:
+        order = [0]
+        for index in order:
+            order.extend(self.children[index])
+        return order[::-1]
+
+    @cached_property
+    def _searchable(self) -> list[tuple[str, str, list[str]]]:
+        return [
+            (
+                _search_form(self.module(index).path),
+                _search_form(self.module(index).class_name),
+                list(
+                    dict.fromkeys(_shape(port.shape) for port in [*node.inputs, *node.outputs] if port.shape)
+                ),
+            )
+            for index, node in enumerate(self.graph.nodes)
+        ]
+
+    def _match(self, index: int, shape: str) -> Match:
+        node: Node = self.graph.nodes[index]
+        level = self.graph.nodes[node.parent].id if node.parent >= 0 else ROOT_ID
+        return Match(node.id, level, self.module(index).path, self.module(index).class_name, shape)
+
+
+def _shape(shape: list[int | None]) -> str:
+    return TIMES.join("?" if size is None else str(size) for size in shape)
+
+
+def _search_form(text: str) -> str:
+    """Shapes are found as 8x64, 8, 64 or with the sign that is shown; paths and classes however they are capitalised."""
+    return text.casefold().replace(TIMES, "x").replace(", ", "x").strip()

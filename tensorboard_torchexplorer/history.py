@@ -1,0 +1,160 @@
+"""Stored points of a model's tags, in the order they were written, to one clean history.
+
+TensorBoard's two loaders treat a step that goes back differently: the data server drops the older points
+from that step on, tag by tag, the Python loader keeps all. Applying the server's rule to whatever arrives
+gives the same history under both (`normalised`). The tags of one logged step share one event, so step and
+wall time together identify a record: rows are taken only from the very event that the index speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer.schema import PHASES, Fault, Phase, StepInfo
+
+MAX_FAULTS = 200
+
+
+class Point(NamedTuple):
+    """One stored value of a tag: step and wall time of its event, and the bytes."""
+
+    step: int
+    wall: float
+    payload: bytes
+
+
+class Key(NamedTuple):
+    """What identifies an event."""
+
+    step: int
+    wall: float
+
+
+@dataclass(frozen=True)
+class Session:
+    """The logged steps `first`..`last` that one process wrote."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The logged steps of a model, ascending, and the event that holds each."""
+
+    infos: Mapping[Phase, Mapping[int, StepInfo]]
+    keys: Mapping[Phase, Mapping[int, Key]]
+    columns: list[int]
+    sessions: list[Session]
+    problems: list[Fault]
+
+    @property
+    def restarts(self) -> list[int]:
+        """The steps at which a new process went on."""
+        return [session.first for session in self.sessions[1:]]
+
+    @property
+    def main(self) -> Phase:
+        """The training phase, or evaluation where nothing else was logged."""
+        return "train" if self.infos["train"] or not self.infos["eval"] else "eval"
+
+    def info(self, step: int) -> StepInfo:
+        """What is known of a logged step; of its training record where there is one."""
+        return self.infos["train"].get(step) or self.infos["eval"][step]
+
+
+def normalised(points: Iterable[Point]) -> list[Point]:
+    """`points` in the order of arrival, less those that a later, lower or equal step replaced."""
+    kept: list[Point] = []
+    for point in points:
+        while kept and kept[-1].step >= point.step:
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def timeline(
+    index: Mapping[Phase, Iterable[Point]],
+    decode: Callable[[Point], StepInfo] = lambda point: events.decode_info(point.payload),
+) -> Timeline:
+    """The history that the index records of both phases tell. A record that can't be read is left out and
+    named in `problems`; one of a newer version raises NewerVersionError."""
+    infos: dict[Phase, dict[int, StepInfo]] = {phase: {} for phase in PHASES}
+    keys: dict[Phase, dict[int, Key]] = {phase: {} for phase in PHASES}
+    problems = []
+    for phase in PHASES:
+        for point in normalised(index.get(phase, ())):
+            try:
+                infos[phase][point.step] = decode(point)
+            except events.DecodeError as error:
+                problems.append(Fault("", f"{phase} step {point.step}", str(error)))
+            else:
+                keys[phase][point.step] = Key(point.step, point.wall)
+    _forget_undone(infos, keys)
+    columns = sorted({*infos["train"], *infos["eval"]})
+    return Timeline(infos, keys, columns, _sessions(infos, columns), problems)
+
+
+def thinned(columns: list[int], limit: int) -> list[int]:
+    """At most `limit` (2 or more) of the steps, evenly spread over their order; first and last kept."""
+    if len(columns) <= limit:
+        return columns
+    chosen = np.linspace(0, len(columns) - 1, limit).round().astype(int)
+    return [columns[index] for index in chosen]
+
+
+def faults(history: Timeline) -> list[Fault]:
+    """All faults of the run, each once, the first `MAX_FAULTS`."""
+    found = dict.fromkeys(history.problems)
+    for phase in PHASES:
+        for info in history.infos[phase].values():
+            found.update(dict.fromkeys(info.faults))
+            if len(found) > MAX_FAULTS:
+                break
+    return list(found)[:MAX_FAULTS]
+
+
+def dropped(history: Timeline) -> int:
+    """Records lost in all processes; each counts its own."""
+    most: dict[str, int] = {}
+    for phase in PHASES:
+        for info in history.infos[phase].values():
+            most[info.session] = max(info.dropped, most.get(info.session, 0))
+    return sum(most.values())
+
+
+def _forget_undone(infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Phase, dict[int, Key]]) -> None:
+    """Drops the records of one phase that a restart seen in the other phase undid: those at or after the
+    step where the new process went on, written before it did."""
+    for phase, other in (PHASES, PHASES[::-1]):
+        steps = list(infos[phase])
+        starts = [
+            keys[phase][step]
+            for before, step in pairwise(steps)
+            if infos[phase][before].session != infos[phase][step].session
+        ]
+        for start in starts:
+            for step, key in list(keys[other].items()):
+                if step >= start.step and key.wall < start.wall:
+                    del infos[other][step], keys[other][step]
+
+
+def _sessions(infos: Mapping[Phase, Mapping[int, StepInfo]], columns: list[int]) -> list[Session]:
+    found: list[Session] = []
+    for step in columns:
+        for phase in PHASES:
+            info = infos[phase].get(step)
+            if info is None:
+                continue
+            if found and found[-1].name == info.session:
+                found[-1] = Session(info.session, found[-1].first, step)
+            else:
+                found.append(Session(info.session, step, step))
+    return found

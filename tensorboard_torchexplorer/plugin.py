@@ -1,0 +1,246 @@
+"""HTTP in front of `Backend`: checks a request, calls, responds. Reads only; never imports torch.
+
+All routes are relative to `data/plugin/torchexplorer/`. They answer GET and HEAD, 400 with a text that names
+a wrong parameter, 404 for an unknown run, model, node or step, 422 for records that can't be shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import resources
+from typing import Any
+
+from tensorboard import errors, plugin_util
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug.wrappers import Request, Response
+
+from tensorboard_torchexplorer import schema_json
+from tensorboard_torchexplorer.backend import Backend
+from tensorboard_torchexplorer.cache import Cache
+from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, ROOT_ID, VERSION
+from tensorboard_torchexplorer.source import Source
+
+DEFAULT_LIMIT = 1000
+MAX_LIMIT = 100_000
+MAX_STEP = 1 << 62
+ANSWER_CACHE_BYTES = 32 << 20
+
+# mimetypes.guess_type is wrong on some Windows machines.
+_CONTENT_TYPES = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".css": "text/css",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+    ".wasm": "application/wasm",
+    ".txt": "text/plain",
+}
+_NOT_BUILT = b"""export function render() {
+  document.body.textContent =
+    'The TorchExplorer tab is not built: run "npm ci && npm run build" in frontend/.'
+}
+"""
+
+_log = logging.getLogger(__name__)
+
+_Answer = Callable[[Source, Request], "tuple[str, Callable[[], tuple[bytes, str]]]"]
+"""A token of the answer and how to make it: content and content type."""
+
+
+class TorchExplorerPlugin(base_plugin.TBPlugin):
+    """The plugin as TensorBoard sees it."""
+
+    plugin_name = PLUGIN_NAME
+
+    def __init__(self, context: Any) -> None:
+        self._provider = context.data_provider
+        self._backend = Backend()
+        self._answers: Cache[tuple[bytes, str]] = Cache(ANSWER_CACHE_BYTES)
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        routes: dict[str, _Answer] = {
+            "/runs": self._runs,
+            "/steps": self._steps,
+            "/graph": self._graph,
+            "/series": self._series,
+            "/health": self._health,
+            "/search": self._search,
+        }
+        apps: dict[str, Any] = {
+            path: Request.application(partial(self._respond, answer)) for path, answer in routes.items()
+        }
+        # The only files there are. What a client asks for never becomes a path.
+        for path, (content, content_type) in _static_files().items():
+            apps[path] = Request.application(partial(self._respond_static, content, content_type))
+        return apps
+
+    def is_active(self) -> bool:
+        """Asked only while TensorBoard sees none of our records; with some, it knows by itself."""
+        return False
+
+    def frontend_metadata(self) -> Any:
+        return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="TorchExplorer")
+
+    # --- Routes: each unpacks its parameters and says how to make the answer. ---
+
+    def _runs(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`runs`: schema.Runs."""
+        body = schema_json.dumps(self._backend.runs(source))
+        return hashlib.sha256(body).hexdigest(), lambda: (body, "application/json")
+
+    def _steps(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`steps?run&model`: schema.Steps."""
+        run, model = _text(request, "run"), _text(request, "model")
+        token, _ = self._backend.token(source, run, model)
+        return token, lambda: _json(self._backend.steps(self._backend.open(source, run, model)))
+
+    def _graph(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`graph?run&model[&node]`: schema.Level; with `whole=1`: schema.Graph."""
+        run, model = _text(request, "run"), _text(request, "model")
+        node = _text(request, "node", default=ROOT_ID)
+        whole = _text(request, "whole", default="0")
+        if whole not in ("0", "1"):
+            raise errors.InvalidArgumentError(f"whole: expected 0 or 1, got {whole[:200]!r}")
+        token, _ = self._backend.token(source, run, model)
+
+        def make() -> tuple[bytes, str]:
+            opened = self._backend.open(source, run, model)
+            return _json(self._backend.graph(opened) if whole == "1" else self._backend.level(opened, node))
+
+        return token, make
+
+    def _series(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`series?run&model&node[&limit]`: the bytes that schema.SeriesAnswer describes."""
+        run, model, node = (_text(request, name) for name in ("run", "model", "node"))
+        limit = _whole(request, "limit", 2, MAX_LIMIT, DEFAULT_LIMIT)
+        assert limit is not None
+        token, _ = self._backend.token(source, run, model)
+
+        def make() -> tuple[bytes, str]:
+            opened = self._backend.open(source, run, model)
+            return self._backend.series(source, opened, node, limit), "application/octet-stream"
+
+        return token, make
+
+    def _health(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`health?run&model&stat[&step]`: schema.Health at the last logged step up to `step`."""
+        run, model, stat = (_text(request, name) for name in ("run", "model", "stat"))
+        if stat not in HEALTH:
+            raise errors.InvalidArgumentError(
+                f"stat: expected one of {', '.join(HEALTH)}, got {stat[:200]!r}"
+            )
+        step = _whole(request, "step", 0, MAX_STEP, None)
+        token, _ = self._backend.token(source, run, model)
+        return token, lambda: _json(
+            self._backend.health(source, self._backend.open(source, run, model), stat, step)
+        )
+
+    def _search(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+        """`search?run&model&q`: schema.Matches."""
+        run, model, query = (_text(request, name) for name in ("run", "model", "q"))
+        if len(query) > 1000:
+            raise errors.InvalidArgumentError(f"q: expected at most 1000 characters, got {len(query)}")
+        token, _ = self._backend.token(source, run, model)
+        return token, lambda: _json(self._backend.search(self._backend.open(source, run, model), query))
+
+    # --- What all routes share ---
+
+    def _respond(self, answer: _Answer, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _wrong_method(request)
+        source = Source(
+            self._provider, plugin_util.context(request.environ), plugin_util.experiment_id(request.environ)
+        )
+        try:
+            token, make = answer(source, request)
+            key = f"{VERSION} {source.experiment} {request.path}?{request.query_string.decode('latin-1')}"
+            tag = hashlib.sha256(f"{key} {token}".encode()).hexdigest()[:32]
+            if tag in request.if_none_match:
+                return _not_modified(request, tag)
+            made = self._answers.get(key, tag)
+            if made is None:
+                made = make()
+                self._answers.put(key, tag, made, len(made[0]) + 500)
+        except errors.PublicError as error:
+            # TensorBoard would answer the same; here also where another application serves the plugin.
+            return _failure(request, error.http_code, str(error), error.headers)
+        content, content_type = made
+        response: Response = http_util.Respond(request, content, content_type)
+        response.set_etag(tag)
+        return response
+
+    def _respond_static(self, content: bytes, content_type: str, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _wrong_method(request)
+        tag = hashlib.sha256(content).hexdigest()[:32]
+        if tag in request.if_none_match:
+            return _not_modified(request, tag)
+        response: Response = http_util.Respond(request, content, content_type)
+        response.set_etag(tag)
+        return response
+
+
+def _json(value: Any) -> tuple[bytes, str]:
+    return schema_json.dumps(value), "application/json"
+
+
+def _text(request: Request, name: str, *, default: str | None = None) -> str:
+    """A parameter's only value. Raises InvalidArgumentError if it is missing or given twice."""
+    values = request.args.getlist(name)
+    if len(values) > 1:
+        raise errors.InvalidArgumentError(f"{name}: given {len(values)} times")
+    if values:
+        return values[0]
+    if default is None:
+        raise errors.InvalidArgumentError(f"{name}: this parameter is required")
+    return default
+
+
+def _whole(request: Request, name: str, low: int, high: int, default: int | None) -> int | None:
+    text = _text(request, name, default="")
+    if not text and name not in request.args:
+        return default
+    # int() would also take "1_0", " 7 " and digits of other scripts.
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise errors.InvalidArgumentError(
+            f"{name}: expected a whole number from {low} to {high}, got {text[:200]!r}"
+        )
+    return int(text)
+
+
+def _failure(request: Request, code: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    response: Response = http_util.Respond(request, text, "text/plain", code=code, headers=list(headers))
+    return response
+
+
+def _wrong_method(request: Request) -> Response:
+    text = f"{request.method[:20]} is not allowed, only GET and HEAD"
+    return _failure(request, 405, text, [("Allow", "GET, HEAD")])
+
+
+def _not_modified(request: Request, tag: str) -> Response:
+    response: Response = http_util.Respond(request, b"", "application/octet-stream", code=304)
+    response.headers.remove("Content-Length")
+    response.headers.remove("Content-Type")
+    response.set_etag(tag)
+    return response
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """Route to content and content type of each file of the built tab."""
+    found = {"/index.js": (_NOT_BUILT, "text/javascript")}
+    folder = resources.files("tensorboard_torchexplorer").joinpath("static")
+    if not folder.is_dir():
+        return found
+    for file in folder.iterdir():
+        content_type = _CONTENT_TYPES.get(file.name[file.name.rfind(".") :])
+        if content_type and file.is_file():
+            found[f"/{file.name}"] = (file.read_bytes(), content_type)
+    return found

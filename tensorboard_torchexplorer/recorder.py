@@ -1,0 +1,590 @@
+"""When to look: the steps of a training run in, finished records out.
+
+A *step* is one optimizer step that touches the watched model; without an optimizer, one completed
+backward. The first root forward of a logged step is recorded, with every backward pass through it;
+further forwards of the same step (accumulation, a second batch) run untouched. Parameters and their
+gradients are read at the optimizer's pre-step hook, where gradients are complete, reduced, unscaled (and
+clipped), else at the end of the backward.
+
+Between logged steps nothing of ours is on the model but one callable in a slot that torch reads at every
+call anyway.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from .assemble import Assembler, Finished
+from .background import RecordThread
+from .capture.calls import Call
+from .capture.forward import ForwardCapture
+from .capture.graph import GraphBuilder, SeriesKey
+from .capture.private import current_graph_task, missing, queue_backward_callback, quiet
+from .capture.survey import Survey, own_parameters, survey
+from .capture.values import Taken
+from .faults import Faults
+from .options import WatchOptions
+from .sampling import Sampler, Slot
+from .schema import Phase, Status, StepInfo
+
+_SESSION = uuid.uuid4().hex[:12]
+_MAX_TRACES = 8
+"""Traced forwards in a row for a model whose call tree is new at every logged step."""
+
+
+@dataclass
+class _ParameterTaken:
+    """A parameter of a record: where its entry is, and what was sampled."""
+
+    module: int
+    index: int
+    value: Taken
+    grad: Taken
+    tensor: weakref.ref[Tensor]
+    after: Taken | None = None
+
+
+@dataclass
+class _Record:
+    """A logged step that is not finished yet."""
+
+    step: int
+    phase: Phase
+    forward: ForwardCapture | None
+    survey: Survey
+    nodes: dict[int, int]
+    backward: bool = False
+    parameters: list[_ParameterTaken] = field(default_factory=list)
+
+
+class Watch:
+    """A watched model. Also a context manager that unwatches at the end of its block.
+
+    Made by `ExplorerWriter.watch`. `step` is the number of the step that the model is in.
+    """
+
+    def __init__(self, model: nn.Module, name: str, options: WatchOptions, thread: RecordThread) -> None:
+        absent = missing()
+        if absent:
+            raise RuntimeError(
+                f"watch: torch {torch.__version__} has no {', '.join(absent)}; use a supported version of torch"
+            )
+        self.name = name
+        self.options = options
+        self.step = options.start_step
+        self._root = weakref.ref(model)
+        self._thread = thread
+        self._pid = os.getpid()
+        self._faults = Faults()
+        self._sampler = Sampler(options.sample_n, exact=options.exact)
+        self._builder = GraphBuilder(name, options.log, options.bins, options.summary(), options.excluded)
+        self._assembler = Assembler(
+            name, options.bins, options.reject_outlier_proportion, lambda: thread.dropped
+        )
+        self._record: _Record | None = None
+        self._eval_record: _Record | None = None
+        self._signatures: set[int] = set()
+        self._pending = True
+        self._traces = 0
+        self._active = False
+        self._closed = False
+        self._ever_trained = False
+        self._by_optimizer = options.optimizer is not None
+        self._searched = False
+        self._steppers: weakref.WeakKeyDictionary[Optimizer, tuple[int, bool]] = weakref.WeakKeyDictionary()
+        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._forwards = 0
+        self._recorded = False
+        self._evaluations = 0
+        self._evaluating = False
+        self._inner = model.__dict__.get("_compiled_call_impl")
+        self._slot = self._call
+        model.__dict__["_compiled_call_impl"] = self._slot
+        _follow_optimizers(self)
+
+    # --- public ----------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The watched model, None once it is gone."""
+        return self._root()
+
+    @property
+    def faults(self) -> Faults:
+        """Errors of our own while recording; training went on."""
+        return self._faults
+
+    def close(self) -> None:
+        """Stop watching and leave the model as it was. An open record is written as it stands."""
+        if self._closed:
+            return
+        self._closed = True
+        _WATCHES.discard(self)
+        for record in (self._eval_record, self._record):
+            if record is not None:
+                self._finish(record)
+        self._record = self._eval_record = None
+        model = self._root()
+        if model is not None and model.__dict__.get("_compiled_call_impl") is self._slot:
+            if self._inner is None:
+                del model.__dict__["_compiled_call_impl"]
+            else:
+                model.__dict__["_compiled_call_impl"] = self._inner
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- the trigger -----------------------------------------------------------------------------
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1).f_locals.get("self")
+        root = self._root()
+        if caller is not root and isinstance(caller, nn.Module):
+            return caller._call_impl(*args, **kwargs)  # a replica that copied the attributes of the root
+        assert root is not None  # it is being called
+        plain = self._inner or root._call_impl
+        if self._active or self._closed or current_graph_task() is not None or os.getpid() != self._pid:
+            return plain(*args, **kwargs)
+        if torch.is_grad_enabled() and (root.training or not self._ever_trained):
+            return self._training_forward(root, plain, args, kwargs)
+        return self._evaluation_forward(root, plain, args, kwargs)
+
+    def _training_forward(
+        self, root: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._ever_trained = self._ever_trained or root.training
+        self._evaluating = False
+        self._forwards += 1
+        if self._recorded or self.step % self.options.log_freq:
+            result = plain(*args, **kwargs)
+            if self._searched and not self._by_optimizer:
+                self._note_backward(result)
+            return result
+        self._recorded = True
+        return self._logged(root, "train", args, kwargs)
+
+    def _evaluation_forward(
+        self, root: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        first = not self._evaluating
+        self._evaluating = True
+        if not first:
+            return plain(*args, **kwargs)
+        due = self._builder.nodes == [] and self._record is None
+        if self.options.eval_freq is not None:
+            due = due or self._evaluations % self.options.eval_freq == 0
+        self._evaluations += 1
+        if not due:
+            return plain(*args, **kwargs)
+        return self._logged(root, "eval", args, kwargs)
+
+    def _logged(self, root: nn.Module, phase: Phase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A forward that is looked at."""
+        forward = None
+        self._active = True
+        try:
+            seen, forward = self._prepare(root, phase)
+        except Exception as error:
+            self._faults.report("", "the start of a logged step", error)
+        try:
+            if forward is None:
+                return root._call_impl(*args, **kwargs)
+            result = forward.run(root._call_impl, args, kwargs, self._backward_started)
+        except BaseException:
+            # The user's own, or an interrupt: the step may be tried again.
+            self._recorded = self._recorded and phase == "eval"
+            raise
+        finally:
+            self._active = False
+        try:
+            self._after_forward(forward, seen, phase)
+        except Exception as error:
+            self._faults.report("", "the end of a logged forward", error)
+        return result
+
+    def _prepare(self, root: nn.Module, phase: Phase) -> tuple[Survey, ForwardCapture]:
+        seen = survey(root)
+        traced = self._pending
+        hooked = seen.paths if traced or not self.options.selective else self._hooked(seen)
+        if phase == "eval" and self._record is not None:
+            sampler = Sampler(self.options.sample_n, exact=self.options.exact, seed=self.step)
+        else:
+            sampler = self._sampler
+        sampler.begin()
+        log = self.options.log
+        forward = ForwardCapture(
+            root,
+            hooked,
+            sampler,
+            self._wanted,
+            self._faults.report,
+            values="io" in log,
+            gradients="io_grad" in log and phase == "train",
+            traced=traced,
+        )
+        return seen, forward
+
+    def _wanted(self, call: Call) -> bool:
+        return not (self.options.selective and self.options.excluded(call.path, call.module))
+
+    def _hooked(self, seen: Survey) -> dict[nn.Module, str]:
+        """The modules to look at, and those above them, whose calls the ids are made of."""
+        keep = {""}
+        for module, path in seen.paths.items():
+            if not self.options.excluded(path, module):
+                while path not in keep:
+                    keep.add(path)
+                    path = path.rpartition(".")[0]
+        return {module: path for module, path in seen.paths.items() if path in keep}
+
+    def _after_forward(self, forward: ForwardCapture, seen: Survey, phase: Phase) -> None:
+        calls = forward.calls
+        signature = hash(tuple((call.id, len(call.inputs), len(call.outputs)) for call in calls))
+        if self._pending:
+            self._signatures.add(signature)
+            self._pending = False
+        elif signature not in self._signatures and self._traces < _MAX_TRACES:
+            self._pending = True  # seen without its edges: trace the next logged step
+            self._traces += 1
+        elif signature in self._signatures:
+            self._traces = 0
+        nodes = self._builder.add_calls(calls, seen)
+        self._builder.add_uncalled(seen)
+        record = _Record(self.step, phase, forward, seen, nodes)
+        if phase == "eval":
+            self._finish(record)
+            return
+        self._record = record
+        if not forward.armed and not self._by_optimizer and self._searched:
+            self._finish(record)
+            self._record = None
+
+    # --- backward --------------------------------------------------------------------------------
+
+    def _backward_started(self) -> None:
+        queue_backward_callback(lambda: self._backward_ending(again=True))
+
+    def _backward_ending(self, again: bool) -> None:
+        if again:
+            # Once more, behind the callbacks that were queued since: DDP reduces gradients in one.
+            queue_backward_callback(lambda: self._backward_ending(again=False))
+            return
+        try:
+            self._backward_ended()
+        except Exception as error:
+            self._faults.report("", "the end of a backward", error)
+
+    def _backward_ended(self) -> None:
+        record = self._record
+        if record is not None:
+            record.backward = True
+        if not self._by_optimizer and not self._searched:
+            self._searched = True
+            self._by_optimizer = any(
+                issubclass(type(found), Optimizer) and self._touches(found) for found in gc.get_objects()
+            )
+        if self._by_optimizer:
+            return
+        if record is not None:
+            self._take_parameters(record)
+            self._finish(record)
+        self._advance()
+
+    def _note_backward(self, result: Any) -> None:
+        """Without an optimizer, steps between logged ones are counted by a hook on one graph node."""
+        if isinstance(result, dict):
+            result = list(result.values())
+        candidates = result if isinstance(result, (tuple, list)) else (result,)
+        for tensor in candidates:
+            if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+                tensor.grad_fn.register_prehook(_once(self._backward_started))
+                return
+
+    # --- optimizers ------------------------------------------------------------------------------
+
+    def _touches(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer holds a parameter of the model."""
+        if self.options.optimizer is not None:
+            return optimizer is self.options.optimizer
+        root = self._root()
+        if root is None:
+            return False
+        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        known = self._steppers.get(optimizer)
+        if known is None or known[0] != count:
+            mine = {id(parameter) for parameter in root.parameters()}
+            touches = any(id(p) in mine for group in optimizer.param_groups for p in group["params"])
+            known = self._steppers[optimizer] = (count, touches)
+        return known[1]
+
+    def _before_optimizer(self, optimizer: Optimizer) -> None:
+        if not self._touches(optimizer):
+            return
+        self._by_optimizer = True
+        record = self._record
+        if record is not None and record.backward and not record.parameters:
+            self._take_parameters(record)
+
+    def _after_optimizer(self, optimizer: Optimizer) -> None:
+        if not self._touches(optimizer):
+            return
+        record = self._record
+        if record is not None and (record.backward or not record.forward or not record.forward.armed):
+            if record.parameters:
+                self._take_updates(record)
+            else:
+                self._take_parameters(record)  # the forward ran inside the step: a closure
+            self._finish(record)
+        # Several optimizers may share one step: without a forward in between, only one that has
+        # already stepped begins a new one.
+        if self._forwards or optimizer in self._stepped:
+            self._advance()
+        self._stepped.add(optimizer)
+
+    def _advance(self) -> None:
+        self.step += 1
+        self._forwards = 0
+        self._recorded = False
+        self._record = None
+        self._stepped.clear()
+
+    # --- parameters ------------------------------------------------------------------------------
+
+    def _take_parameters(self, record: _Record) -> None:
+        log = self.options.log
+        if "params" not in log and "params_grad" not in log:
+            return
+        cache: dict[int, tuple[Taken, Taken]] = {}
+        with quiet():
+            for module, path in record.survey.paths.items():
+                if not module._parameters or self.options.excluded(path, module):
+                    continue
+                entry = self._builder.refresh(module, record.survey)
+                position = {p.name: i for i, p in enumerate(self._builder.modules[entry].parameters)}
+                for name, parameter in own_parameters(module):
+                    taken = cache.get(id(parameter))
+                    if taken is None:
+                        taken = cache[id(parameter)] = self._take_parameter(path, parameter)
+                    reference = weakref.ref(parameter)
+                    record.parameters.append(_ParameterTaken(entry, position[name], *taken, reference))
+
+    def _take_parameter(self, path: str, parameter: Tensor) -> tuple[Taken, Taken]:
+        value: Taken = Status.NOT_RUN
+        grad: Taken = Status.NOT_RUN
+        try:
+            if torch.nn.parameter.is_lazy(parameter):
+                return Status.LAZY, Status.LAZY
+            if "params" in self.options.log:
+                value = self._sampler.take(_local(parameter))
+            if "params_grad" in self.options.log:
+                if parameter.grad is not None:
+                    grad = self._sampler.take(_local(parameter.grad))
+                else:
+                    grad = Status.NO_GRADIENT if parameter.requires_grad else Status.FROZEN
+        except Exception as error:
+            self._faults.report(path, "a parameter", error)
+            return Status.FAULT, Status.FAULT
+        return value, grad
+
+    def _take_updates(self, record: _Record) -> None:
+        """Sample the updated parameters at the same elements."""
+        with quiet():
+            for taken in record.parameters:
+                parameter = taken.tensor()
+                if parameter is not None and isinstance(taken.value, tuple) and parameter.grad is not None:
+                    try:
+                        taken.after = self._sampler.take(_local(parameter), taken.value[1].start)
+                    except Exception as error:
+                        self._faults.report("", "an updated parameter", error)
+
+    # --- the end of a record ---------------------------------------------------------------------
+
+    def _finish(self, record: _Record) -> None:
+        """Hand the record to the record thread."""
+        try:
+            if os.getpid() == self._pid:
+                finished = self._finished(record)
+                self._thread.submit(lambda: (self._assembler.values(finished), finished.info.step), finished.size)
+        except Exception as error:
+            self._faults.report("", "the end of a logged step", error)
+        finally:
+            if record.forward is not None:
+                record.forward.close()
+            if self._record is record:
+                self._record = None
+
+    def _finished(self, record: _Record) -> Finished:
+        builder = self._builder
+        slots: dict[int, tuple[torch.device, list[Slot]]] = {}
+        blank: list[tuple[int, int]] = []
+
+        def place(key: SeriesKey, taken: Taken) -> None:
+            series = builder.series_of.get(key)
+            if series is None:
+                return
+            if isinstance(taken, tuple):
+                slots[series] = (taken[0], [taken[1]])
+            else:
+                blank.append((series, taken))
+
+        with quiet():
+            forward = record.forward
+            if forward is not None:
+                self._place_forward(record, forward, place, slots)
+            updates = []
+            for taken in record.parameters:
+                value = SeriesKey(-1, taken.module, "param", "value", taken.index)
+                place(value, taken.value)
+                place(value._replace(kind="grad"), taken.grad)
+                if isinstance(taken.value, tuple) and isinstance(taken.after, tuple):
+                    device, old = taken.value
+                    updates.append((builder.series_of[value], device, old, taken.after[1]))
+            sampler = forward.sampler if forward is not None else self._sampler
+            packed = sampler.finish()
+        graph = builder.snapshot() if builder.changed else None
+        return Finished(
+            record.phase,
+            self._info(record),
+            builder.series,
+            len(builder.series),
+            builder.nodes,
+            len(builder.nodes),
+            list(slots),
+            [its for _, its in slots.values()],
+            [device for device, _ in slots.values()],
+            blank,
+            updates,
+            packed,
+            sampler.wide,
+            graph,
+        )
+
+    def _place_forward(
+        self,
+        record: _Record,
+        forward: ForwardCapture,
+        place: Callable[[SeriesKey, Taken], None],
+        slots: dict[int, tuple[torch.device, list[Slot]]],
+    ) -> None:
+        taken = forward.taken
+        for key, value in taken.items():
+            node = record.nodes.get(key.call)
+            if node is not None:
+                place(SeriesKey(node, -1, key.group, "value", key.port), value)
+        if "io_grad" not in self.options.log:
+            return
+        gradients = forward.gradients()
+        for key in forward.port_keys():
+            node = record.nodes.get(key.call)
+            if node is None:
+                continue
+            series = SeriesKey(node, -1, key.group, "grad", key.port)
+            passes = gradients.get(key)
+            if not passes:
+                place(series, forward.why_no_gradient(key, record.phase == "eval", record.backward))
+                continue
+            good = [one for one in passes if isinstance(one, tuple)]
+            place(series, good[0] if good else passes[0])
+            if len(good) > 1:
+                index = self._builder.series_of[series]
+                slots[index] = (good[0][0], [slot for device, slot in good if device == good[0][0]])
+
+    def _info(self, record: _Record) -> StepInfo:
+        time_value = None
+        root = self._root()
+        if self.options.time_log is not None and root is not None:
+            try:
+                time_value = float(self.options.time_log[1](root, record.step))
+            except Exception as error:
+                self._faults.report("", "time_log", error)
+        return StepInfo(
+            step=record.step,
+            wall=time.time(),
+            time=time_value,
+            forwards=max(self._forwards, 1),
+            ran=_ranges(sorted(set(record.nodes.values()))),
+            scale=None,
+            skipped=False,
+            dropped=0,
+            session=_SESSION,
+            faults=self._faults.list(),
+        )
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """The shard of a distributed tensor that lies here."""
+    to_local = getattr(tensor, "to_local", None)
+    return to_local() if to_local is not None else tensor
+
+
+def _ranges(indices: list[int]) -> list[list[int]]:
+    """Ascending whole numbers as [first, count] ranges."""
+    ranges: list[list[int]] = []
+    for index in indices:
+        if ranges and index == ranges[-1][0] + ranges[-1][1]:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([index, 1])
+    return ranges
+
+
+def _once(callback: Callable[[], None]) -> Callable[[Any], None]:
+    done: list[bool] = []
+
+    def hook(gradients: Any) -> None:
+        if not done:
+            done.append(True)
+            callback()
+
+    return hook
+
+
+# --- optimizers, for all watches of the process ------------------------------------------------------
+
+_WATCHES: weakref.WeakSet[Watch] = weakref.WeakSet()
+_HANDLES: list[Any] = []
+
+
+def _follow_optimizers(watch: Watch) -> None:
+    _WATCHES.add(watch)
+    if not _HANDLES:
+        _HANDLES.append(register_optimizer_step_pre_hook(_before_step))
+        _HANDLES.append(register_optimizer_step_post_hook(_after_step))
+
+
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for watch in list(_WATCHES):
+        try:
+            watch._before_optimizer(optimizer)
+        except Exception as error:
+            watch._faults.report("", "the start of an optimizer step", error)
+
+
+def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for watch in list(_WATCHES):
+        try:
+            watch._after_optimizer(optimizer)
+        except Exception as error:
+            watch._faults.report("", "the end of an optimizer step", error)

@@ -1,0 +1,105 @@
+"""The README against what it speaks of: its code runs, and its tables are complete."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tensorboard_torchexplorer
+from tensorboard_torchexplorer import ExplorerWriter
+from tensorboard_torchexplorer.plugin import TorchExplorerPlugin
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the README in `language`."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """The first table under `heading`: each row's first cell, without backquotes, to its other cells."""
+    section = re.split(r"^#+ ", README.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in rows[1:]}
+
+
+@pytest.fixture
+def readers_names() -> dict[str, object]:
+    """What a reader of the README has before the first block: a model and what trains it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(72, 10))
+    return {
+        "model": model,
+        "loader": [(torch.randn(4, 1, 8, 8), torch.randint(10, (4,))) for _ in range(3)],
+        "criterion": nn.CrossEntropyLoss(),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+
+
+def test_every_python_block_runs(readers_names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), readers_names)
+
+    assert list(tmp_path.glob("runs/resnet18/events.out.tfevents.*"))
+
+
+def test_every_make_command_is_a_target():
+    named = set(re.findall(r"\bmake ([a-z]+)", README)) - {"test", "demo"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+
+    assert {"demo", "test"} <= targets
+    assert named <= targets
+
+
+def test_the_example_is_six_lines_or_nearly():
+    """The two lines of ours among those that everybody has."""
+    (example,) = (block for block in blocks("python") if "for images, labels" in block)
+
+    assert sum("writer" in line.lower() for line in example.splitlines()) <= 4
+
+
+def test_the_table_of_examples_is_complete():
+    modules = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"data", "serve"}
+
+    assert set(table("Use")) == modules
+
+
+def test_the_options_of_watch_are_documented_with_their_defaults():
+    parameters = inspect.signature(ExplorerWriter.watch).parameters
+    actual = {name: repr(p.default) for name, p in parameters.items() if name not in ("self", "model")}
+
+    assert {name: cells[0].strip("`") for name, cells in table("Options of `watch`").items()} == actual
+
+
+def test_the_table_of_routes_is_that_of_the_plugin():
+    plugin = TorchExplorerPlugin(types.SimpleNamespace(data_provider=None))
+    documented = {re.split(r"\W", route.replace(".js", "_js"))[0].replace("_js", ".js") for route in table("Routes")}
+
+    assert {f"/{route}" for route in documented} == set(plugin.get_plugin_apps())
+
+
+@pytest.mark.parametrize("name", tensorboard_torchexplorer.__all__)
+def test_every_public_name_is_documented(name):
+    assert name == "__version__" or f"`{name}" in README or f" {name}(" in README
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_changelog_begins_with_the_version_or_with_what_is_unreleased():
+    first = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+
+    assert first is not None
+    assert first[1].startswith(("Unreleased", tensorboard_torchexplorer.__version__))
