@@ -2,9 +2,9 @@
 
     python examples/gan.py
 
-Both models are watched under names of their own. The discriminator runs three times a step: twice
-for its own update and once for that of the generator. Handing its optimizer to `watch` says whose
-updates count as its steps.
+Both models are watched under names of their own, and handing each its optimizer says whose updates
+count as its steps. The discriminator runs three times a step: after its own update for that of the
+generator, then on real and on made images. Of several forwards in a step the first is recorded.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def main() -> None:
 
             writer.add_scalar("loss/discriminator", doubt.item(), step)
             writer.add_scalar("loss/generator", fooled.item(), step)
-        writer.add_images("made", generator(torch.randn(16, NOISE)).detach() / 2 + 0.5)
+
+        generator.eval()
+        with torch.no_grad():
+            writer.add_images("made", generator(torch.randn(16, NOISE)) / 2 + 0.5)
     print(f"losses: discriminator {doubt.item():.3f}, generator {fooled.item():.3f}")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorboard_torchexplorer.recorder import Watch
-    from tensorboard_torchexplorer.writer import ExplorerWriter
+    from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
 
 __version__ = "0.1.0"
 
@@ -20,9 +20,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "ExplorerWriter": "writer",
     "Watch": "recorder",
+    "unwatch_model": "writer",
+    "watch_model": "writer",
 }
 
-__all__ = ["ExplorerWriter", "Watch", "__version__"]
+__all__ = ["ExplorerWriter", "Watch", "__version__", "unwatch_model", "watch_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,7 @@ from tensorboard_torchexplorer.schema import (
     Steps,
 )
 from tensorboard_torchexplorer.schema_json import newer_version
-from tensorboard_torchexplorer.series import SeriesReader
+from tensorboard_torchexplorer.series import SeriesReader, answer, columns_that_fit
 from tensorboard_torchexplorer.source import Listed, Source, combined
 
 LISTING_SECONDS = 3.0
@@ -119,6 +119,14 @@ class Opened:
                     np.add.at(changes, part, 1)
                     np.add.at(changes, part + 1, -1)
         return np.cumsum(changes)[:-1]
+
+    def health(self, key: Key, payload: bytes | None) -> npt.NDArray[np.float32]:
+        """float32 [nodes, statistics] from a stored record of the step; NaN where it says nothing."""
+        health = np.full((len(self.view.graph.nodes), len(HEALTH)), np.nan, np.float32)
+        stored = _health(payload)
+        numbers = self.view.span_of(key.step).nodes[: len(stored)]
+        health[numbers, : stored.shape[1]] = stored[: len(numbers), : len(HEALTH)]
+        return health
 
 
 class Backend:
@@ -259,14 +267,15 @@ class Backend:
     def series(self, source: Source, opened: Opened, node: str, limit: int) -> bytes:
         """The body of a `series` answer, see `schema.SeriesAnswer`."""
         index = self.node(opened, node)
-        reader = SeriesReader(opened.view, opened.steps, opened.model, index, limit)
+        indices = opened.view.series_of(index)
+        limit = min(limit, columns_that_fit(opened.view, opened.steps, len(indices)))
+        reader = SeriesReader(opened.view, opened.steps, opened.model, indices, limit)
         points = source.read([opened.run], reader.tags).get(opened.run, {}) if reader.tags else {}
-        return reader.answer(points, time_unit(opened.view.graph))
+        return answer(reader, index, points, time_unit(opened.view.graph))
 
     def health(self, source: Source, opened: Opened, stat: str, step: int | None) -> Health:
         """`stat` at the last logged step that is not after `step`. Raises NotFoundError before the first."""
-        steps, nodes = opened.steps, len(opened.view.graph.nodes)
-        phase = steps.main
+        steps, phase = opened.steps, opened.steps.main
         logged = [at for at in steps.infos[phase] if step is None or at <= step]
         if not logged:
             what = "no step is logged yet" if step is None else f"no step is logged up to {step}"
@@ -276,18 +285,13 @@ class Backend:
         wanted = steps.keys[phase][logged[-1]]
         low, high = self._range(opened, phase, points)
         column = HEALTH.index(stat)
-        own = np.full(nodes, np.nan, np.float32)
-        for point in points:
-            if Key(point.step, point.wall) == wanted:
-                stored = _health(point)
-                numbers = opened.view.span_of(point.step).nodes[: len(stored)]
-                if stored.shape[1] > column:
-                    own[numbers] = stored[: len(numbers), column]
+        stored = {Key(point.step, point.wall): point.payload for point in points}
+        own = opened.health(wanted, stored.get(wanted))[:, column]
         worst = opened.view.worst(own)
         return Health(
             stat=stat,
             step=logged[-1],
-            nodes=list(range(nodes)),
+            nodes=list(range(len(own))),
             own=_or_none(own),
             worst=_or_none(worst),
             low=_or_none(low)[column],
@@ -340,7 +344,7 @@ class Backend:
         for point in points:
             at = Key(point.step, point.wall)
             if at in wanted:
-                extremes[at] = known[at] if at in known else _extremes(_health(point))
+                extremes[at] = known[at] if at in known else _extremes(_health(point.payload))
         self._extremes.put(key, "", extremes, 200 * len(extremes))
         if not extremes:
             nothing = np.full(len(HEALTH), np.nan, np.float32)
@@ -351,7 +355,7 @@ class Backend:
 
 def time_unit(graph: Graph) -> str:
     """The user's time unit (`time_log`)."""
-    unit = graph.options.get("time_unit", "")
+    unit = graph.options.get("unit", "")
     return unit if isinstance(unit, str) else ""
 
 
@@ -379,10 +383,10 @@ def _entry(name: str, listed: dict[str, Listed], points: dict[str, list[Point]])
     return ModelEntry(name, token, len(steps), steps[0].step, steps[-1].step, problem)
 
 
-def _health(point: Point) -> npt.NDArray[np.float32]:
-    """The health record of a step; one that can't be read knows nothing."""
+def _health(payload: bytes | None) -> npt.NDArray[np.float32]:
+    """A stored health record; one that is missing or can't be read knows nothing."""
     try:
-        return events.decode_health(point.payload)
+        return events.decode_health(payload or b"")
     except (events.DecodeError, events.NewerVersionError):
         return np.zeros((0, 0), np.float32)
 

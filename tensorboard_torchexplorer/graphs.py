@@ -293,5 +293,5 @@ def _shape(shape: list[int | None]) -> str:
 
 
 def _search_form(text: str) -> str:
-    """Shapes are found as 8x64, 8, 64 or with the sign that is shown; paths and classes however they are capitalised."""
+    """A shape is found as 8x64, as 8, 64 and as it is shown; a path or class in any capitals."""
     return text.casefold().replace(TIMES, "x").replace(", ", "x").strip()

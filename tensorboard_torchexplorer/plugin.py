@@ -22,7 +22,7 @@ from tensorboard_torchexplorer import schema_json
 from tensorboard_torchexplorer.backend import Backend
 from tensorboard_torchexplorer.cache import Cache
 from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, ROOT_ID, VERSION
-from tensorboard_torchexplorer.source import Source
+from tensorboard_torchexplorer.source import ProviderSource, Source
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
@@ -155,7 +155,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
     def _respond(self, answer: _Answer, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
-        source = Source(
+        source = ProviderSource(
             self._provider, plugin_util.context(request.environ), plugin_util.experiment_id(request.environ)
         )
         try:

@@ -32,7 +32,7 @@ from torch.optim.optimizer import (
 )
 
 from .assemble import Assembler, Finished
-from .background import RecordThread
+from .background import Background
 from .capture.calls import Call
 from .capture.forward import ForwardCapture
 from .capture.graph import GraphBuilder, SeriesKey
@@ -80,7 +80,7 @@ class Watch:
     Made by `ExplorerWriter.watch`. `step` is the number of the step that the model is in.
     """
 
-    def __init__(self, model: nn.Module, name: str, options: WatchOptions, thread: RecordThread) -> None:
+    def __init__(self, model: nn.Module, name: str, options: WatchOptions, thread: Background) -> None:
         absent = missing()
         if absent:
             raise RuntimeError(
@@ -351,7 +351,7 @@ class Watch:
         if not self._touches(optimizer):
             return
         record = self._record
-        if record is not None and (record.backward or not record.forward or not record.forward.armed):
+        if record is not None and (record.backward or record.forward is None or not record.forward.armed):
             if record.parameters:
                 self._take_updates(record)
             else:
@@ -379,11 +379,12 @@ class Watch:
         cache: dict[int, tuple[Taken, Taken]] = {}
         with quiet():
             for module, path in record.survey.paths.items():
-                if not module._parameters or self.options.excluded(path, module):
+                own = list(own_parameters(module))
+                if not own or self.options.excluded(path, module):
                     continue
                 entry = self._builder.refresh(module, record.survey)
                 position = {p.name: i for i, p in enumerate(self._builder.modules[entry].parameters)}
-                for name, parameter in own_parameters(module):
+                for name, parameter in own:
                     taken = cache.get(id(parameter))
                     if taken is None:
                         taken = cache[id(parameter)] = self._take_parameter(path, parameter)

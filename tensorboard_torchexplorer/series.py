@@ -1,4 +1,4 @@
-"""The histories of one invocation: which tags to read, and their points to the body of a `series` answer."""
+"""Chosen series of a model: which tags to read, and their points to rows and to the body of an answer."""
 
 from __future__ import annotations
 
@@ -28,65 +28,38 @@ _ALIGNMENT = 8
 
 
 class SeriesReader:
-    """Plans a read of the series of invocation `node`, at most `limit` steps, and makes the answer."""
+    """The rows of chosen series of a model: which `tags` to read, and their points to rows.
 
-    def __init__(self, view: GraphView, steps: Timeline, model: str, node: int, limit: int) -> None:
-        self._view = view
-        self._steps = steps
+    `indices` are those of `GraphView.graph.series`, `columns` the logged steps of both phases, at most
+    `limit` of them, evenly thinned."""
+
+    def __init__(
+        self, view: GraphView, steps: Timeline, model: str, indices: list[int], limit: int | None = None
+    ) -> None:
+        self.view = view
+        self.steps = steps
+        self.indices = indices
+        self.phases = [phase for phase in PHASES if steps.infos[phase]]
+        self.columns = steps.columns if limit is None else thinned(steps.columns, limit)
         self._model = model
-        self._node = node
-        self._indices = view.series_of(node)
-        self._phases = [phase for phase in PHASES if steps.infos[phase]]
-        row_bytes = row_dtype(view.graph.bins).itemsize
-        fits = MAX_ANSWER_BYTES // (row_bytes * max(1, len(self._indices) * len(self._phases)))
-        self._columns = thinned(steps.columns, max(2, min(limit, fits)))
-        self._spans = _by_span(view, self._columns)
+        self._spans = _by_span(view, self.columns)
         self.tags = sorted(
             {
                 events.step_tag(model, phase, "rows", span.places[index].shard)
-                for phase in self._phases
+                for phase in self.phases
                 for span, _ in self._spans
-                for index in self._indices
+                for index in indices
                 if index in span.places
             }
         )
 
-    def answer(self, points: Mapping[str, Sequence[Point]], unit: str) -> bytes:
-        """The body, from the points of `tags`."""
-        heads, rows = [], []
-        for phase in self._phases:
-            of_phase = self._rows(phase, points)
-            for position, index in enumerate(self._indices):
-                # Evaluation has neither gradients nor news of parameters: a blank panel would say nothing.
-                if phase == "train" or not of_phase["status"][position].all():
-                    heads.append(self._head(self._view.graph.series[index], phase))
-                    rows.append(of_phase[position])
-        table = (
-            np.stack(rows) if rows else np.zeros((0, len(self._columns)), row_dtype(self._view.graph.bins))
-        )
-        infos = [self._steps.info(step) for step in self._columns]
-        blocks, body = _blocks(table)
-        answer = SeriesAnswer(
-            node=self._view.graph.nodes[self._node].id,
-            series=heads,
-            steps=self._columns,
-            wall=[info.wall for info in infos],
-            time=[info.time for info in infos],
-            unit=unit,
-            total=len(self._steps.columns),
-            bins=self._view.graph.bins,
-            blocks=blocks,
-        )
-        head = schema_json.dumps(answer)
-        head += b" " * (-(len(head) + 4) % _ALIGNMENT)
-        return b"".join([len(head).to_bytes(4, "little"), head, body])
-
-    def _rows(self, phase: Phase, points: Mapping[str, Sequence[Point]]) -> Rows:
-        """Rows [series, columns] of one phase."""
-        table = np.zeros((len(self._indices), len(self._columns)), row_dtype(self._view.graph.bins))
+    def rows(self, phase: Phase, points: Mapping[str, Sequence[Point]]) -> Rows:
+        """Rows [series, columns] of one phase, from the points of `tags`. NOT_RUN where nothing is stored."""
+        bins = self.view.graph.bins
+        table = np.zeros((len(self.indices), len(self.columns)), row_dtype(bins))
         table["status"] = Status.NOT_RUN
-        keys = self._steps.keys[phase]
-        position_of = {step: position for position, step in enumerate(self._columns)}
+        keys = self.steps.keys[phase]
+        position_of = {step: position for position, step in enumerate(self.columns)}
         for span, steps in self._spans:
             for shard, members in self._shards(span).items():
                 tag = events.step_tag(self._model, phase, "rows", shard)
@@ -95,7 +68,7 @@ class SeriesReader:
                 if not found:
                     continue
                 payloads = [stored[keys[step]] for step in found]
-                decoded, _ = decode_rows(payloads, [row for _, row in members], self._view.graph.bins)
+                decoded, _ = decode_rows(payloads, [row for _, row in members], bins)
                 columns = np.array([position_of[step] for step in found])
                 table[np.ix_(np.array([series for series, _ in members]), columns)] = decoded.T
         return table
@@ -103,23 +76,60 @@ class SeriesReader:
     def _shards(self, span: Span) -> dict[int, list[tuple[int, int]]]:
         """For each shard the (position of the series, row) that are wanted of it."""
         shards: dict[int, list[tuple[int, int]]] = {}
-        for position, index in enumerate(self._indices):
+        for position, index in enumerate(self.indices):
             place = span.places.get(index)
             if place:
                 shards.setdefault(place.shard, []).append((position, place.row))
         return shards
 
-    def _head(self, series: Series, phase: Phase) -> SeriesHead:
-        return SeriesHead(series.group, series.kind, series.index, series.name, phase, self._shape(series))
 
-    def _shape(self, series: Series) -> list[int | None] | None:
-        node = self._view.graph.nodes[self._node]
-        if series.group == "param":
-            parameters = self._view.graph.modules[node.module].parameters
-            shape = next((parameter.shape for parameter in parameters if parameter.name == series.name), None)
-            return None if shape is None else [*shape]
+def columns_that_fit(view: GraphView, steps: Timeline, series: int) -> int:
+    """How many steps of that many series make an answer of `MAX_ANSWER_BYTES`; at least 2."""
+    phases = sum(bool(steps.infos[phase]) for phase in PHASES)
+    return max(2, MAX_ANSWER_BYTES // (row_dtype(view.graph.bins).itemsize * max(1, series * phases)))
+
+
+def answer(reader: SeriesReader, node: int, points: Mapping[str, Sequence[Point]], unit: str) -> bytes:
+    """The body of a `series` answer for the invocation `node`, see `schema.SeriesAnswer`."""
+    graph = reader.view.graph
+    heads, rows = [], []
+    for phase in reader.phases:
+        of_phase = reader.rows(phase, points)
+        for position, index in enumerate(reader.indices):
+            # Evaluation has neither gradients nor news of parameters: a blank panel would say nothing.
+            if phase == "train" or not of_phase["status"][position].all():
+                heads.append(_head(reader.view, node, graph.series[index], phase))
+                rows.append(of_phase[position])
+    table = np.stack(rows) if rows else np.zeros((0, len(reader.columns)), row_dtype(graph.bins))
+    infos = [reader.steps.info(step) for step in reader.columns]
+    blocks, body = _blocks(table)
+    described = SeriesAnswer(
+        node=graph.nodes[node].id,
+        series=heads,
+        steps=reader.columns,
+        wall=[info.wall for info in infos],
+        time=[info.time for info in infos],
+        unit=unit,
+        total=len(reader.steps.columns),
+        bins=graph.bins,
+        blocks=blocks,
+    )
+    head = schema_json.dumps(described)
+    head += b" " * (-(len(head) + 4) % _ALIGNMENT)
+    return b"".join([len(head).to_bytes(4, "little"), head, body])
+
+
+def _head(view: GraphView, index: int, series: Series, phase: Phase) -> SeriesHead:
+    node = view.graph.nodes[index]
+    shape: list[int | None] | None
+    if series.group == "param":
+        parameters = view.graph.modules[node.module].parameters
+        found = next((parameter.shape for parameter in parameters if parameter.name == series.name), None)
+        shape = None if found is None else [*found]
+    else:
         ports = node.inputs if series.group == "input" else node.outputs
-        return ports[series.index].shape if 0 <= series.index < len(ports) else None
+        shape = ports[series.index].shape if 0 <= series.index < len(ports) else None
+    return SeriesHead(series.group, series.kind, series.index, series.name, phase, shape)
 
 
 def _by_span(view: GraphView, columns: list[int]) -> list[tuple[Span, list[int]]]:

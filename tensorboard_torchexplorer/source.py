@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from tensorboard.data.provider import RunTagFilter
@@ -39,8 +39,26 @@ class Listed(NamedTuple):
     content: bytes
 
 
-class Source:
-    """Reads tags of our plugin for one request."""
+class Source(Protocol):
+    """Where stored points come from: TensorBoard, or event files (`reader.FileSource`)."""
+
+    experiment: str
+
+    def runs(self) -> list[str]:
+        """Names of all runs, ours or not."""
+
+    def listing(
+        self, runs: Sequence[str] | None = None, tags: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Listed]]:
+        """The tags of each run, all or only those given."""
+
+    def read(self, runs: Sequence[str], tags: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
+        """All points of the given tags, by run and tag, in the order they were written. A value that is
+        no vector of bytes comes empty."""
+
+
+class ProviderSource:
+    """What a data provider holds of our plugin, for one request."""
 
     def __init__(self, provider: Any, context: Any, experiment: str) -> None:
         self._provider = provider
@@ -48,14 +66,12 @@ class Source:
         self.experiment = experiment
 
     def runs(self) -> list[str]:
-        """Names of all runs, ours or not."""
         found = _retried(lambda: self._provider.list_runs(self._context, experiment_id=self.experiment))
         return [run.run_name for run in found]
 
     def listing(
         self, runs: Sequence[str] | None = None, tags: Sequence[str] | None = None
     ) -> dict[str, dict[str, Listed]]:
-        """The tags of each run, all or only those given."""
         found = _retried(
             lambda: self._provider.list_tensors(
                 self._context,
@@ -73,8 +89,7 @@ class Source:
         }
 
     def read(self, runs: Sequence[str], tags: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
-        """All points of the given tags, by run and tag, in the order they were written. In one call if
-        possible. A tag too large for one answer comes thinned, a value that is no vector of bytes empty."""
+        """In one call if possible. A tag too large for one answer comes thinned."""
         try:
             return self._read(runs, tags, ALL)
         except Exception as error:

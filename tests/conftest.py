@@ -1,14 +1,24 @@
-"""Golden files: `pytest --update-golden` writes them anew, and their diff is the review."""
+"""What several test files use: golden files, and a real TensorBoard.
+
+`pytest --update-golden` writes the golden files anew, and their diff is the review.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -32,3 +42,36 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
         assert json.loads(text) == json.loads(path.read_text(encoding="utf-8"))
 
     return check
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """`serve(logdir, **environment)` starts examples/serve.py on a free port of 127.0.0.1 and gives the
+    server's address, which ends in a slash. It runs until the end of the test."""
+    with ExitStack() as servers:
+        yield lambda logdir, **environment: servers.enter_context(_server(logdir, environment))
+
+
+@contextmanager
+def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
+    command = [sys.executable, str(EXAMPLES / "serve.py"), str(logdir)]
+    log = logdir.parent / f"{logdir.name}.server.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command,
+            cwd=logdir,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as server,
+    ):
+        try:
+            line = server.stdout.readline()
+            address = re.search(r"http://127\.0\.0\.1:\d+/(?=#torchexplorer)", line)
+            assert address, f"serve.py printed {line!r}\n{log.read_text()}"
+            yield address[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 0

@@ -203,7 +203,7 @@ def resnet(model: str = "resnet18", batch: int = 32, **options: object) -> Graph
 
 def vqvae(model: str = "vqvae") -> Graph:
     """Encoder, a quantiser that no gradient passes (a data edge), decoder called twice."""
-    builder = GraphBuilder(model, "VQVAE", time_unit="epoch")
+    builder = GraphBuilder(model, "VQVAE", unit="epoch")
     image, code = port(16, 1, 28, 28, name="image", requires_grad=False), port(16, 32, 7, 7, name="")
     builder.ports(0, [image], [port(16, 1, 28, 28, name="reconstruction"), port(16, 1, 28, 28, name="mean")])
     encoder = builder.call(0, "encoder", "Encoder", [image], [code])
@@ -391,7 +391,7 @@ def write(
 
 
 def demo(logdir: Path, steps: int = 60) -> None:
-    """Three runs: a ResNet with evaluation, the same with other numbers and resumed, a VQ-VAE and odd names."""
+    """Three runs: a ResNet with evaluation, the same resumed, and a VQ-VAE beside an odd name."""
     for seed, name in enumerate(("resnet18/first", "resnet18/second")):
         run = Run(resnet(log_freq=1), seed=seed, wall=time.time() - steps)
         with SummaryWriter(logdir / name, max_queue=1000) as writer:

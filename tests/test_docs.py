@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tensorboard_torchexplorer
-from tensorboard_torchexplorer import ExplorerWriter
+from tensorboard_torchexplorer import watch_model
 from tensorboard_torchexplorer.plugin import TorchExplorerPlugin
 
 ROOT = Path(__file__).parent.parent
@@ -60,11 +60,14 @@ def test_every_make_command_is_a_target():
     assert named <= targets
 
 
-def test_the_example_is_six_lines_or_nearly():
-    """The two lines of ours among those that everybody has."""
-    (example,) = (block for block in blocks("python") if "for images, labels" in block)
+def test_the_first_example_adds_two_lines_to_a_usual_loop():
+    """The import and `watch`; a SummaryWriter and its scalars are there without us."""
+    ours = [
+        line for line in blocks("python")[0].splitlines() if "explorer" in line.lower() or "watch" in line
+    ]
 
-    assert sum("writer" in line.lower() for line in example.splitlines()) <= 4
+    assert len(ours) == 3
+    assert ours[1] == 'with ExplorerWriter("runs/resnet18") as writer:'
 
 
 def test_the_table_of_examples_is_complete():
@@ -74,15 +77,17 @@ def test_the_table_of_examples_is_complete():
 
 
 def test_the_options_of_watch_are_documented_with_their_defaults():
-    parameters = inspect.signature(ExplorerWriter.watch).parameters
-    actual = {name: repr(p.default) for name, p in parameters.items() if name not in ("self", "model")}
+    parameters = inspect.signature(watch_model).parameters
+    actual = {name: repr(p.default) for name, p in parameters.items() if name not in ("writer", "model")}
 
     assert {name: cells[0].strip("`") for name, cells in table("Options of `watch`").items()} == actual
 
 
 def test_the_table_of_routes_is_that_of_the_plugin():
     plugin = TorchExplorerPlugin(types.SimpleNamespace(data_provider=None))
-    documented = {re.split(r"\W", route.replace(".js", "_js"))[0].replace("_js", ".js") for route in table("Routes")}
+    documented = {
+        re.split(r"\W", route.replace(".js", "_js"))[0].replace("_js", ".js") for route in table("Routes")
+    }
 
     assert {f"/{route}" for route in documented} == set(plugin.get_plugin_apps())
 

@@ -1,3 +1,174 @@
-"""Each example, run for two steps: what it promises to show is in the records it writes."""
+"""Each example, run for two steps: what it is there to show is in the records it writes."""
 
 from __future__ import annotations
+
+import json
+import runpy
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer.schema import Edge, Graph, Node, StepInfo
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@dataclass
+class Recorded:
+    """What an example wrote of one model."""
+
+    graph: Graph
+    steps: list[StepInfo]
+
+    def node(self, id: str) -> Node:
+        return next(node for node in self.graph.nodes if node.id == id)
+
+    def edges(self, level: str = ".") -> set[str]:
+        """Edges of a level as `a -> b`, data-only ones as `a ~> b`, ends by their ids' last parts."""
+        at = self.graph.nodes.index(self.node(level))
+        arrows = {"gradient": "->", "data": "~>"}
+        return {
+            f"{self._end(edge, 0)} {arrows[edge.kind]} {self._end(edge, 1)}"
+            for edge in self.graph.edges
+            if edge.level == at
+        }
+
+    def _end(self, edge: Edge, which: int) -> str:
+        end = (edge.source, edge.target)[which]
+        return (
+            self.graph.nodes[end.index].id.split("/")[-1] if end.kind == "node" else f"{end.kind} {end.index}"
+        )
+
+
+def run(name: str, logdir: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, Recorded]:
+    """Two steps of an example in this process, both logged: the models it recorded, by name."""
+    arguments = ["--steps", "2", "--log-freq", "1", "--logdir", str(logdir), *options]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return recorded(logdir)
+
+
+def recorded(logdir: Path) -> dict[str, Recorded]:
+    models: dict[str, Recorded] = {}
+    for tag, payload in payloads(logdir):
+        if tag.part == "graph":
+            graph = events.decode_graph(payload)
+            models.setdefault(tag.model, Recorded(graph, [])).graph = graph
+        elif tag.part == "index" and tag.phase == "train":
+            models[tag.model].steps.append(events.decode_info(payload))
+    return models
+
+
+def payloads(logdir: Path) -> Iterator[tuple[events.Tag, bytes]]:
+    (path,) = logdir.glob("events.out.tfevents.*")
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            tag = events.parse_tag(value.tag)
+            if tag is not None:
+                yield tag, value.tensor.tensor_content
+
+
+def assert_two_clean_steps(model: Recorded) -> None:
+    assert [info.step for info in model.steps] == [0, 1]
+    assert [fault for info in model.steps for fault in info.faults] == []
+
+
+def test_every_example_has_a_test_here():
+    examples = {path.stem for path in EXAMPLES.glob("*.py")} - {"data"}
+
+    assert {
+        name for name in examples if not any(test.startswith(f"test_{name}_") for test in globals())
+    } == set()
+
+
+def test_resnet18_has_both_ways_through_each_block(tmp_path, monkeypatch):
+    model = run("resnet18", tmp_path, monkeypatch)["ResNet18"]
+    stages = ["layer1", "layer2", "layer3", "layer4"]
+    line = ["input 0", "conv1", "bn1", "relu", *stages, "avgpool", "fc", "output 0"]
+    block = {
+        "input 0 -> conv1",
+        "conv1 -> bn1",
+        "bn1 -> relu",
+        "relu -> conv2",
+        "conv2 -> bn2",
+        "bn2 -> relu#1",
+        "relu#1 -> output 0",
+    }
+
+    assert_two_clean_steps(model)
+    assert model.edges() == {f"{a} -> {b}" for a, b in pairwise(line)}
+    assert model.edges("layer1") == {"input 0 -> 0", "0 -> 1", "1 -> output 0"}
+    assert model.edges("layer1/0") == block | {"input 0 -> relu#1"}
+    assert model.edges("layer2/0") == block | {"input 0 -> downsample", "downsample -> relu#1"}
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "around"), [("straight-through", {"encoder -> decoder"}), ("hard", set())]
+)
+def test_vqvae_leads_no_gradient_through_the_quantizer(quantizer, around, tmp_path, monkeypatch):
+    model = run("vqvae", tmp_path, monkeypatch, "--quantizer", quantizer)["VQVAE"]
+    edges = model.edges()
+
+    assert_two_clean_steps(model)
+    assert "quantizer ~> decoder" in edges
+    assert {edge for edge in edges if edge.endswith("-> decoder") and "~" not in edge} == around
+
+
+def test_transformer_encoder_has_four_inputs_with_their_names(tmp_path, monkeypatch):
+    model = run("transformer_encoder", tmp_path, monkeypatch)["TextEncoder"]
+    inputs = [(port.name, port.dtype) for port in model.node(".").inputs]
+
+    assert_two_clean_steps(model)
+    assert inputs == [("text", "int64"), ("kind", "int64"), ("padding", "bool"), ("far", "bool")]
+    assert {"byte -> encoder", "kind -> encoder", "position -> encoder"} <= model.edges()
+
+
+def test_gpt_shares_the_weight_of_its_embedding(tmp_path, monkeypatch):
+    model = run("gpt", tmp_path, monkeypatch)["GPT2LMHeadModel"]
+    shared = {f"{m.path}.{p.name}": p.shared for m in model.graph.modules for p in m.parameters if p.shared}
+
+    assert_two_clean_steps(model)
+    assert shared == {"lm_head.weight": "transformer.wte.weight"}
+    assert {"h.0 -> h.1", "h.1 -> h.2"} <= model.edges("transformer")
+
+
+def test_gan_records_two_models_with_their_own_steps(tmp_path, monkeypatch):
+    models = run("gan", tmp_path, monkeypatch)
+    generator, discriminator = models["generator"], models["discriminator"]
+
+    assert_two_clean_steps(generator)
+    assert [info.forwards for info in generator.steps] == [1, 1]
+    # The last update of the generator lies after the last one of the discriminator, in a step of its own.
+    assert [(info.step, info.forwards) for info in discriminator.steps] == [(0, 2), (1, 3), (2, 1)]
+    assert set(models) == {"generator", "discriminator"}
+
+
+def test_attach_names_the_attention_weights(tmp_path, monkeypatch):
+    model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
+    named = {(s.group, s.kind) for s in model.graph.series if s.name == "weights"}
+
+    assert_two_clean_steps(model)
+    assert {kind for _, kind in named} == {"value", "grad"}
+
+
+def test_mixed_precision_records_what_was_computed_in_bfloat16(tmp_path, monkeypatch):
+    model = run("mixed_precision", tmp_path, monkeypatch)["Sequential"]
+    dtypes = {port.dtype for node in model.graph.nodes for port in node.outputs}
+
+    assert_two_clean_steps(model)
+    assert "bfloat16" in dtypes
+
+
+def test_serve_prints_an_address_that_answers(serve, tmp_path):
+    with urllib.request.urlopen(f"{serve(tmp_path)}data/plugins_listing", timeout=20) as answer:
+        listing = json.load(answer)
+
+    assert listing["torchexplorer"]["tab_name"] == "TorchExplorer"

@@ -56,15 +56,15 @@ def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
     return ((scope, (before, number)) for before, number in following if before is not None)
 
 
-def walk(scope: Scope, edge: Edge, first_sequence: int) -> int:
+def walk(scope: Scope, edge: Edge, root: Scope) -> int:
     """The mask of all sources in `scope` from which the graph leads to `edge`.
 
     Stops at the boundaries of the level and never descends into children, so that each node is looked
     at once per level. A node older than the level belongs to an enclosing one: found there, it is an
-    implicit input, and the enclosing levels get their implicit edges. `first_sequence`: nodes below
-    it are older than the forward. Iterative: graphs are deep.
+    implicit input, and the enclosing levels get their implicit edges. `root` is the outermost level.
+    Iterative: graphs are deep.
     """
-    known = _look_up(scope, edge, first_sequence)
+    known = _look_up(scope, edge, root)
     if known is not None:
         return known
     steps = [_Step(scope, edge, _is_external(scope, edge))]
@@ -72,7 +72,7 @@ def walk(scope: Scope, edge: Edge, first_sequence: int) -> int:
         step = steps[-1]
         for where, before in step.rest:
             assert where is not None
-            known = _look_up(where, before, first_sequence)
+            known = _look_up(where, before, root)
             if known is None:
                 steps.append(_Step(where, before, _is_external(where, before)))
                 break
@@ -94,7 +94,7 @@ def _is_external(scope: Scope, edge: Edge) -> bool:
     return node_sequence(edge[0]) < scope.call.start
 
 
-def _look_up(scope: Scope, edge: Edge, first_sequence: int) -> int | None:
+def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
     """The mask where it is known without walking, else None."""
     mask = scope.boundaries.get(edge)
     if mask is None:
@@ -107,13 +107,7 @@ def _look_up(scope: Scope, edge: Edge, first_sequence: int) -> int | None:
     if number >= scope.call.start:
         owner = scope.sequences.owner(number)
         return None if owner is None else scope.bit(End("node", owner), implicit=True)
-    if scope.parent is None:
+    if scope is root:
         return 0
-    if number < first_sequence:
-        # Older than the whole forward: only an input of the root can lead on to it.
-        root = scope
-        while root.parent is not None:
-            root = root.parent
-        if edge not in root.boundaries:
-            return 0
-    return None
+    # Older than the whole forward: only an input of the root can lead on to it.
+    return 0 if number < root.call.start and edge not in root.boundaries else None

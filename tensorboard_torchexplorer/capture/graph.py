@@ -14,7 +14,7 @@ from torch import nn
 
 from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Port, Series
 from .calls import Call, escape
-from .survey import Survey
+from .survey import Survey, own_parameters
 
 MAX_DEPTH = 64
 """Nesting deeper than this (a recursive module) is cut, with a note that counts what was cut."""
@@ -104,7 +104,7 @@ class GraphBuilder:
         """Nodes for modules that own parameters but have never been seen called, below the nearest
         ancestor that has: their weights are used by other means (`.forward()`, a fused kernel)."""
         for module, path in survey.paths.items():
-            if path in self._first_node or not any(True for _ in module._parameters):
+            if path in self._first_node or not any(True for _ in own_parameters(module)):
                 continue
             above = path
             while above and above not in self._first_node:

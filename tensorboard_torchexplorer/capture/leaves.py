@@ -119,7 +119,8 @@ def argument_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapp
     """The leaves of a call's arguments, positional ones named by the signature of `forward`."""
     leaves = Leaves()
     if args:
-        forward = type(module).forward
+        # Statically: on a ScriptModule's class, `forward` is a descriptor that can't be read.
+        forward = inspect.getattr_static(type(module), "forward", None)
         names, star = _positional_names(forward) if inspect.isfunction(forward) else ((), "args")
         names = names[1:]  # self
         for position, value in enumerate(args):

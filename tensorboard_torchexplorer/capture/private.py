@@ -6,8 +6,7 @@ Everything here was checked on the torch versions that CI runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,16 +44,28 @@ def queue_backward_callback(callback: Callable[[], None]) -> None:
     Variable._execution_engine.queue_callback(callback)  # type: ignore[attr-defined]
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+class quiet:
     """For our own arithmetic on the user's tensors: no graph, none of the user's or our modes sees it,
-    and tensor subclasses act as plain tensors."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(torch._C.DisableTorchFunctionSubclass())
+    and tensor subclasses act as plain tensors. A class, since a generator costs three times as much and
+    this runs in every hook."""
+
+    __slots__ = ("_grad", "_modes", "_plain")
+
+    def __enter__(self) -> None:
+        self._grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        self._plain = torch._C.DisableTorchFunctionSubclass()
+        self._plain.__enter__()
+        self._modes = None
         if torch._C._len_torch_dispatch_stack():
-            stack.enter_context(_disable_current_modes())
-        yield
+            self._modes = _disable_current_modes()
+            self._modes.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._modes is not None:
+            self._modes.__exit__(kind, error, trace)
+        self._plain.__exit__(kind, error, trace)
+        torch._C._set_grad_enabled(self._grad)
 
 
 def missing() -> list[str]:

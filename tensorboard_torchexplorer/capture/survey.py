@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from ..schema import Module, Parameter
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+_OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 UNREGISTERED = "unregistered: in a plain list or dict, the optimizer can't see it"
 
 
@@ -102,7 +103,7 @@ def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if isinstance(module, torch.jit.ScriptModule):
         return
     for name, value in vars(module).items():
-        if name.startswith("_") and name in nn.Module().__dict__:
+        if name in _OWN_ATTRIBUTES:
             continue
         items: Any
         if type(value) in (list, tuple):

@@ -1,6 +1,6 @@
 /** A picture onto canvases: the wires under the nodes, nodes themselves when zoomed far out, the minimap. */
 import type { Theme } from '../heatmap/colours.ts'
-import type { Point } from '../layout/index.ts'
+import { type Point, trace } from '../layout/index.ts'
 import { COLOURS, FONT } from '../theme.ts'
 import { stripeOf } from './family.ts'
 import type { Picture, PlacedBox, PlacedWire } from './picture.ts'
@@ -16,7 +16,7 @@ export interface Look {
   readonly fill: (box: PlacedBox) => string | undefined
 }
 
-const RADIUS = 8
+export const RADIUS = 8
 const [ARROW_LENGTH, ARROW_HALF] = [8, 4]
 
 export function drawGraph(
@@ -67,7 +67,7 @@ function strokeWires(
   for (const kind of ['gradient', 'data'] as const) {
     context.setLineDash(kind === 'data' ? [5, 4] : [])
     context.beginPath()
-    for (const wire of wires) if (wire.kind === kind) traceRounded(context, shortened(wire.points))
+    for (const wire of wires) if (wire.kind === kind) trace(shortened(wire.points), RADIUS, context)
     context.stroke()
   }
   context.setLineDash([])
@@ -86,24 +86,6 @@ function shortened(points: readonly Point[]): readonly Point[] {
     ...points.slice(0, -1),
     { x: end.x - (end.x - before.x) * cut, y: end.y - (end.y - before.y) * cut },
   ]
-}
-
-/** What a canvas and a Path2D have in common. */
-type Sink = Pick<CanvasPath, 'moveTo' | 'lineTo' | 'arcTo'>
-
-export function traceRounded(sink: Sink, points: readonly Point[], radius = RADIUS): void {
-  points.forEach((point, position) => {
-    const [before, after] = [points[position - 1], points[position + 1]]
-    if (before === undefined) sink.moveTo(point.x, point.y)
-    else if (after === undefined) sink.lineTo(point.x, point.y)
-    else {
-      const room = Math.min(
-        Math.hypot(point.x - before.x, point.y - before.y),
-        Math.hypot(after.x - point.x, after.y - point.y),
-      )
-      sink.arcTo(point.x, point.y, after.x, after.y, Math.min(radius, room / 2))
-    }
-  })
 }
 
 function traceArrow(context: CanvasRenderingContext2D, points: readonly Point[]): void {

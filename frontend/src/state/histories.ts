@@ -14,8 +14,8 @@ const LINGER_MS = 2000
 export interface Histories {
   /** The history of `node`, at most `limit` steps, until `release`. */
   hold(place: Place, node: string, limit: number): Held
-  /** The steps of all that is held; heat maps share the axis over them. */
-  readonly steps: ReadonlySignal<readonly (readonly number[])[]>
+  /** All that is held and here. */
+  readonly ready: ReadonlySignal<readonly History[]>
   dispose(): void
 }
 
@@ -77,11 +77,8 @@ export function createHistories(
         },
       }
     },
-    steps: computed(() =>
-      [...entries.value.values()].flatMap(({ resource: { state } }) => {
-        const history = latest(state.value)
-        return history === undefined ? [] : [history.steps]
-      }),
+    ready: computed(() =>
+      [...entries.value.values()].flatMap(({ resource: { state } }) => latest(state.value) ?? []),
     ),
     dispose() {
       for (const entry of entries.peek().values()) entry.end()

@@ -2,6 +2,7 @@
  *  effects fetch whatever the current choice needs and fetch again when a run's change token moves. */
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal, untracked } from '@preact/signals'
 import { type Api, ApiError, type Place, samePlace } from '../api/api.ts'
+import { type Domain, domain } from '../heatmap/columns.ts'
 import type { Host } from '../host.ts'
 import { type Health, type Level, type ModelEntry, ROOT_ID, type Runs, type Steps } from '../schema.ts'
 import { createHistories, type Histories } from './histories.ts'
@@ -41,6 +42,8 @@ export interface Store {
   readonly entry: ReadonlySignal<ModelEntry | undefined>
   /** All logged steps, ascending. */
   readonly allSteps: ReadonlySignal<readonly number[]>
+  /** The steps over which the heat maps of all panels extend. */
+  readonly domain: ReadonlySignal<Domain>
   /** The step that colours and cursor stand for: the chosen one, else the last. */
   readonly shownStep: ReadonlySignal<number | null>
 
@@ -82,6 +85,14 @@ export function createStore(api: Api, host: Host): Store {
   })
   const shownStep = computed(() => step.value ?? allSteps.value.at(-1) ?? null)
   const histories = createHistories(api, (at) => entryOf(latest(runs.state.value), at)?.token, attempt)
+
+  let before: Domain = domain([])
+  const shownDomain = computed(() => {
+    const next = domain(histories.ready.value.map((history) => history.steps))
+    // The same object while nothing moved, so that heat maps need not be drawn again.
+    if (next.first !== before.first || next.last !== before.last) before = next
+    return before
+  })
 
   /** How the next change of the address is written. */
   let writing: 'replace' | 'push' = 'replace'
@@ -189,6 +200,7 @@ export function createStore(api: Api, host: Host): Store {
     notice,
     entry,
     allSteps,
+    domain: shownDomain,
     shownStep,
     openLevel(id, select) {
       batch(() => {

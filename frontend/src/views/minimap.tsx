@@ -1,0 +1,59 @@
+/** The whole graph in a corner, with a frame around what the pane shows; press or drag to go there.
+ *  It is for the pointer only: keys reach every node anyway. */
+import type { Signal } from '@preact/signals'
+import { effect } from '@preact/signals'
+import type { JSX } from 'preact'
+import { useLayoutEffect, useRef } from 'preact/hooks'
+import { drawMinimap, type Look, minimapView } from '../graph/draw.ts'
+import type { Picture } from '../graph/picture.ts'
+import { centreOn, type Size, toWorld, type View } from '../graph/viewport.ts'
+
+const MAP: Size = { width: 116, height: 148 }
+
+export interface MinimapProps {
+  readonly picture: Picture
+  readonly view: Signal<View | null>
+  readonly pane: Signal<Size>
+  readonly look: Look
+}
+
+export function Minimap({ picture, view, pane, look }: MinimapProps): JSX.Element {
+  const canvas = useRef<HTMLCanvasElement>(null)
+  useLayoutEffect(() =>
+    effect(() => {
+      const [now, size] = [view.value, pane.value]
+      const context = canvas.current?.getContext('2d')
+      if (!canvas.current || !context || now === null) return
+      // Where everything is in view it would only be in the way.
+      const whole =
+        now.x > -8 &&
+        now.y > -8 &&
+        now.x + picture.width * now.scale < size.width + 8 &&
+        now.y + picture.height * now.scale < size.height + 8
+      canvas.current.hidden = whole || size.width < 260
+      drawMinimap(context, picture, now, size, MAP, devicePixelRatio, look)
+    }),
+  )
+  const go = (event: JSX.TargetedPointerEvent<HTMLCanvasElement>): void => {
+    const now = view.peek()
+    if (now === null || event.buttons === 0) return
+    const { left, top } = event.currentTarget.getBoundingClientRect()
+    const spot = { x: event.clientX - left, y: event.clientY - top }
+    view.value = centreOn(now, toWorld(minimapView(picture, MAP), spot), pane.peek())
+  }
+  return (
+    <canvas
+      ref={canvas}
+      class="minimap"
+      aria-hidden="true"
+      width={MAP.width * devicePixelRatio}
+      height={MAP.height * devicePixelRatio}
+      style={{ width: `${MAP.width}px`, height: `${MAP.height}px` }}
+      onPointerDown={(event) => {
+        event.currentTarget.setPointerCapture(event.pointerId)
+        go(event)
+      }}
+      onPointerMove={go}
+    />
+  )
+}

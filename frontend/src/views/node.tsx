@@ -1,0 +1,114 @@
+/** One box of the graph: a real button over the canvas of wires, with a small one that adds a panel. */
+import type { JSX } from 'preact'
+import { stripeOf } from '../graph/family.ts'
+import type { PlacedBox } from '../graph/picture.ts'
+import type { Tint } from '../graph/tint.ts'
+import { panelMark, type Theme } from '../heatmap/colours.ts'
+import type { Panel } from '../state/panels.ts'
+import { Icon } from './icons.tsx'
+
+export interface NodeActions {
+  readonly activate: (box: PlacedBox) => void
+  readonly addPanel: (box: PlacedBox) => void
+  readonly enter: (box: PlacedBox, how: 'pointer' | 'focus') => void
+  readonly leave: (how: 'pointer' | 'focus') => void
+  readonly press: (box: PlacedBox, event: PointerEvent) => void
+}
+
+export interface NodeViewProps {
+  readonly box: PlacedBox
+  readonly theme: Theme
+  readonly tint: Tint | null
+  readonly panels: readonly Panel[]
+  readonly current: boolean
+  readonly selected: boolean
+  readonly described: boolean
+  readonly actions: NodeActions
+}
+
+export function NodeView({ box, theme, tint, panels, current, selected, described, actions }: NodeViewProps): JSX.Element {
+  const { node } = box
+  const opens = node !== null && node.children > 0
+  const value = node === null ? undefined : tint?.value(node.index)
+  const excluded = node?.flags.includes('excluded') ?? false
+  const style = {
+    left: `${box.x - box.width / 2}px`,
+    top: `${box.y - box.height / 2}px`,
+    width: `${box.width}px`,
+    height: `${box.height}px`,
+    '--stripe': stripeOf(box.family, theme),
+    ...(value === undefined || tint === null ? {} : { '--fill': tint.fill(value, theme) }),
+  }
+  const names = ['node', `node-${box.kind}`, opens && 'opens', selected && 'selected', excluded && 'excluded']
+  return (
+    <div class={names.filter(Boolean).join(' ')} style={style} data-key={box.key}>
+      <button
+        type="button"
+        class="node-main"
+        tabIndex={current ? 0 : -1}
+        aria-describedby={described ? 'details' : undefined}
+        onClick={() => actions.activate(box)}
+        onPointerDown={(event) => actions.press(box, event)}
+        onPointerEnter={() => actions.enter(box, 'pointer')}
+        onPointerLeave={() => actions.leave('pointer')}
+        onFocus={(event) => event.currentTarget.matches(':focus-visible') && actions.enter(box, 'focus')}
+        onBlur={() => actions.leave('focus')}
+      >
+        <span class="node-title">{box.title}</span>
+        {node !== null && (
+          <span class="node-class">
+            {tint === null ? box.subtitle : value === undefined ? 'unknown' : tint.text(value)}
+          </span>
+        )}
+        {box.badges.length > 0 && (
+          <span class="badges">
+            {box.badges.map(({ text, warning }) => (
+              <span key={text} class={warning ? 'badge warning' : 'badge'}>
+                {text}
+              </span>
+            ))}
+          </span>
+        )}
+        {opens && <span class="hidden">, opens</span>}
+        {opens && <Icon name="right" />}
+      </button>
+      {node !== null && (
+        <button
+          type="button"
+          class="node-add"
+          tabIndex={-1}
+          aria-label={`Add panel for ${box.title}`}
+          title="Add panel (P)"
+          onClick={() => actions.addPanel(box)}
+        >
+          <Icon name="add" />
+        </button>
+      )}
+      {node !== null && <Marks node={node.id} panels={panels} />}
+    </div>
+  )
+}
+
+/** Letters of the panels that show this node, dots for those of nodes inside it. */
+function Marks({ node, panels }: { node: string; panels: readonly Panel[] }): JSX.Element | null {
+  const own = panels.filter((panel) => panel.node === node)
+  const inside = panels.filter((panel) => panel.node.startsWith(`${node}/`))
+  if (own.length + inside.length === 0) return null
+  return (
+    <span class="marks">
+      {own.map(({ slot }) => (
+        <span key={slot} class="mark" style={{ background: panelMark(slot).colour }} title={`Panel ${panelMark(slot).letter}`}>
+          {panelMark(slot).letter}
+        </span>
+      ))}
+      {inside.slice(0, 5).map(({ slot }) => (
+        <span
+          key={slot}
+          class="mark inside"
+          style={{ background: panelMark(slot).colour }}
+          title={`Panel ${panelMark(slot).letter} shows a module inside`}
+        />
+      ))}
+    </span>
+  )
+}

@@ -1,0 +1,78 @@
+"""Calls of custom `torch.autograd.Function`s, which run their operators out of autograd's sight.
+
+`Function.apply` is patched while at least one tracer is active and put back afterwards; calls from
+threads without a tracer go straight through.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch.autograd import Function
+
+Apply = Callable[..., Any]
+
+
+class FunctionObserver(Protocol):
+    """Is told of each `Function.apply` in its thread."""
+
+    def before_function(self) -> None:
+        """The forward of a Function begins."""
+
+    def after_function(
+        self, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """It has returned `result`."""
+
+    def function_failed(self) -> None:
+        """It has raised."""
+
+
+_lock = threading.Lock()
+_observers: dict[int, list[FunctionObserver]] = {}
+_original: Any = None
+
+
+def _patched(original: Apply) -> Any:
+    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+        active = _observers.get(threading.get_ident())
+        if not active:
+            return original(cls, *args, **kwargs)
+        observer = active[-1]
+        observer.before_function()
+        try:
+            result = original(cls, *args, **kwargs)
+        except BaseException:
+            observer.function_failed()
+            raise
+        observer.after_function(cls, args, kwargs, result)
+        return result
+
+    return classmethod(apply)
+
+
+def watch_functions(observer: FunctionObserver) -> None:
+    """Tell `observer` of every Function that this thread applies from now on."""
+    global _original
+    with _lock:
+        if not _observers:
+            _original = Function.__dict__["apply"]
+            Function.apply = _patched(_original.__func__)  # type: ignore[method-assign]
+        _observers.setdefault(threading.get_ident(), []).append(observer)
+
+
+def unwatch_functions(observer: FunctionObserver) -> None:
+    """Undo `watch_functions`. To be called from the same thread."""
+    global _original
+    with _lock:
+        thread = threading.get_ident()
+        mine = _observers.get(thread, [])
+        if observer in mine:
+            mine.remove(observer)
+        if not mine:
+            _observers.pop(thread, None)
+        if not _observers and _original is not None:
+            Function.apply = _original  # type: ignore[method-assign]
+            _original = None

@@ -1,0 +1,160 @@
+"""A SummaryWriter in, the same with `watch` out.
+
+Everything is done by functions over "something that is a SummaryWriter", so that writers which others
+make (Lightning's logger, the Hugging Face callback) can be used as well; `ExplorerWriter` is the same as
+methods.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+
+from .background import background_of
+from .options import LOG, Patterns, TimeLog, validated
+from .recorder import Watch
+
+_WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.WeakKeyDictionary()
+
+
+def watch_model(
+    writer: SummaryWriter,
+    model: nn.Module,
+    name: str | None = None,
+    *,
+    log: Iterable[str] = LOG,
+    log_freq: int = 100,
+    bins: int = 30,
+    sample_n: int | None = 100,
+    reject_outlier_proportion: float = 0.1,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    time_log: TimeLog | None = None,
+    eval_freq: int | None = None,
+    exact: bool = False,
+    root_input_grad: bool = False,
+    compiled: str = "eager",
+    start_step: int | None = None,
+) -> Watch:
+    """Record `model` while it trains: its graph, and every `log_freq` steps a histogram of each
+    input, output, parameter and gradient. Training is not changed by a bit.
+
+    A step is one optimizer step that touches the model (`optimizer` or any that does), or where there
+    is no optimizer one completed backward. Of a step with several forwards the first is recorded.
+    Watching a model again replaces its watch; several models need several names (default: the
+    class's).
+
+    log: which kinds to record, of "io", "io_grad", "params", "params_grad".
+    log_freq: every how many steps; step 0 is always recorded.
+    bins: bins of a histogram.
+    sample_n: elements per tensor for bins, mean, std and share of zeros; None: all. Extremes and
+        counts of NaN and Inf are always those of the whole tensor.
+    reject_outlier_proportion: share of the sampled values, farthest from the median, that is left out
+        of the bins.
+    include, exclude: a glob on module paths, a module class, a function(path, module) -> bool, or
+        several of them: what to record. The rest stays in the graph, greyed.
+    optimizer: the optimizer whose steps count. Default: all that hold a parameter of the model.
+    time_log: ("epoch", function(model, step) -> float), a time axis of your own.
+    eval_freq: record the first forward of every n-th evaluation round (forwards in eval mode or without
+        gradients between two training steps). None: none, unless the model never trains.
+    exact: mean, std and share of zeros of whole tensors instead of the sample.
+    root_input_grad: also record gradients with respect to the model's own inputs.
+    compiled: "eager": logged steps run uncompiled; "skip": of compiled models record parameters and
+        their gradients only.
+    start_step: number of the first step. Default: the writer's purge_step, else 0.
+
+    Returns the watch, a context manager whose end is `unwatch`. ValueError names a wrong argument.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"watch: model={model!r} is not a torch.nn.Module")
+    if name is not None and not (isinstance(name, str) and name):
+        raise ValueError(f"watch: name={name!r} is not a non-empty string")
+    options = validated(
+        log=log,
+        log_freq=log_freq,
+        bins=bins,
+        sample_n=sample_n,
+        reject_outlier_proportion=reject_outlier_proportion,
+        include=include,
+        exclude=exclude,
+        optimizer=optimizer,
+        time_log=time_log,
+        eval_freq=eval_freq,
+        exact=exact,
+        root_input_grad=root_input_grad,
+        compiled=compiled,
+        start_step=(writer.purge_step or 0) if start_step is None else start_step,
+    )
+    root = _unwrapped(model)
+    watches = _WATCHES.setdefault(writer, {})
+    for key, watch in list(watches.items()):
+        if watch.model is None or watch.model is root or key == name:
+            if watch.model is root and name is None:
+                name = key  # watched again: goes on under its name
+            watch.close()
+            del watches[key]
+    name = name or _free_name(type(root).__name__, watches)
+    watch = watches[name] = Watch(root, name, options, background_of(writer))
+    return watch
+
+
+def unwatch_model(writer: SummaryWriter, model: nn.Module | None = None) -> None:
+    """Stop recording `model`, or every model of `writer`, and leave the models as they were."""
+    watches = _WATCHES.get(writer, {})
+    root = _unwrapped(model) if model is not None else None
+    for key, watch in list(watches.items()):
+        if root is None or watch.model is root:
+            watch.close()
+            del watches[key]
+
+
+def _free_name(wanted: str, taken: dict[str, Watch]) -> str:
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted} {number}"
+    return name
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module inside wrappers that only delegate to it, so that paths have no prefix."""
+    while True:
+        kind = type(model)
+        inner: Any = None
+        if kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo"):
+            inner = model._orig_mod
+        elif isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+class ExplorerWriter(SummaryWriter):
+    """A `torch.utils.tensorboard.SummaryWriter` that also records watched models for the TorchExplorer
+    tab, into the same event file.
+
+        with ExplorerWriter("runs/resnet18") as writer:
+            writer.watch(model, log_freq=100)
+            for x, y in loader: ...
+    """
+
+    watch = watch_model
+    unwatch = unwatch_model
+
+    def flush(self) -> None:
+        """Write everything recorded and added so far to disk."""
+        background_of(self).flush()
+        super().flush()
+
+    def close(self) -> None:
+        """Unwatch all models, write everything, close the file."""
+        unwatch_model(self)
+        background_of(self).flush()
+        super().close()

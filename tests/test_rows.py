@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer.rows import (
+    MAX_ROWS,
+    decode_rows,
+    encode_rows,
+    rebin,
+    record_shape,
+    row_dtype,
+)
+from tensorboard_torchexplorer.schema import Status
+from tests import strategies
+from tests.records import Run, rows_for, wide
+
+
+def decoded(payload: bytes, count: int, bins: int) -> np.ndarray:
+    rows, problems = decode_rows([payload], range(count), bins)
+    assert problems == {}
+    return rows[0]
+
+
+def some_rows(count: int = 5, bins: int = 30, seed: int = 0) -> np.ndarray:
+    return rows_for(np.random.default_rng(seed).normal(size=(count, 100)), bins)
+
+
+class TestIdentity:
+    @given(strategies.rows())
+    def test_float32_rows_come_back_bit_for_bit(self, rows):
+        found = decoded(encode_rows(rows), len(rows), rows["counts"].shape[1])
+
+        assert rows.tobytes() == found.tobytes()
+
+    @given(strategies.rows(strategies.DOUBLE))
+    def test_wide_rows_come_back_bit_for_bit(self, rows):
+        found = decoded(encode_rows(rows, wide=True), len(rows), rows["counts"].shape[1])
+
+        assert rows.tobytes() == found.tobytes()
+
+    @pytest.mark.parametrize("value", [1e300, -1e300, 1e-300, 5e-324, 3.5e38])
+    def test_a_value_that_float32_cannot_hold_keeps_its_column_float64(self, value):
+        rows = some_rows()
+        rows["max"][2] = value
+
+        assert decoded(encode_rows(rows), 5, 30)["max"][2] == value
+
+    def test_a_column_of_negative_zeros_is_not_taken_for_empty(self):
+        rows = np.zeros(3, row_dtype(4))
+        rows["mean"] = -0.0
+
+        assert np.signbit(decoded(encode_rows(rows), 3, 4)["mean"]).all()
+
+    def test_c51_constant_and_single_values_keep_their_one_bin(self):
+        rows = np.zeros(3, row_dtype(30))
+        for row, value in enumerate((0.0, 1e6, 1e-30)):
+            for name in ("min", "max", "low", "high", "mean"):
+                rows[name][row] = np.float32(value)
+            rows["size"][row] = rows["sampled"][row] = 1
+            rows["counts"][row, 0] = 1
+
+        found = decoded(encode_rows(rows), 3, 30)
+
+        assert found.tobytes() == rows.tobytes()
+        assert found["counts"].sum(1).tolist() == [1, 1, 1]
+
+    def test_c48_c50_counts_of_nonfinite_values_are_exact(self):
+        rows = some_rows()
+        rows["nan"][1], rows["posinf"][2], rows["neginf"][3] = 2**40 + 1, 3, 2**63
+
+        found = decoded(encode_rows(rows), 5, 30)
+
+        assert found["nan"].tolist() == [0, 2**40 + 1, 0, 0, 0]
+        assert (found["posinf"][2], found["neginf"][3]) == (3, 2**63)
+
+    def test_c36_c52_a_blank_row_keeps_its_reason(self):
+        rows = np.zeros(18, row_dtype(30))
+        rows["status"] = range(18)
+
+        assert decoded(encode_rows(rows), 18, 30)["status"].tolist() == list(range(18))
+
+
+class TestReading:
+    @given(st.data())
+    def test_chosen_rows_are_those_of_the_whole(self, data):
+        records = [
+            some_rows(data.draw(st.integers(1, 100)), seed=seed) for seed in range(data.draw(st.integers(1, 4)))
+        ]
+        wanted = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=20))
+
+        found, problems = decode_rows([encode_rows(record) for record in records], wanted, 30)
+
+        assert problems == {}
+        for record, row in zip(records, found, strict=True):
+            for number, entry in zip(wanted, row, strict=True):
+                if number < len(record):
+                    assert entry.tobytes() == record[number].tobytes()
+                else:
+                    assert (entry["status"], entry["counts"].sum()) == (Status.NOT_RUN, 0)
+
+    def test_records_of_different_layouts_mix(self):
+        plain, large, double = some_rows(), some_rows(), some_rows()
+        large["counts"][0, 0] = 70_000
+        double["max"][0] = 1e200
+        records = [plain, large, plain, double]
+
+        found, problems = decode_rows([encode_rows(record) for record in records], [0, 4], 30)
+
+        assert problems == {}
+        assert found.tobytes() == np.stack([record[[0, 4]] for record in records]).tobytes()
+
+    def test_a_record_with_other_bins_is_spread_over_those_asked_for(self):
+        rows = some_rows(bins=10)
+
+        found = decoded(encode_rows(rows), 5, 30)
+
+        assert found["counts"].shape == (5, 30)
+        assert found["counts"].sum(1).tolist() == rows["counts"].sum(1).tolist()
+        assert found["low"].tolist() == rows["low"].tolist()
+
+    def test_the_shape_is_known_without_decoding(self):
+        assert record_shape(encode_rows(some_rows(7, 12))) == (7, 12)
+
+
+class TestRebin:
+    @given(
+        st.lists(st.integers(0, 2**31), min_size=1, max_size=50),
+        st.integers(1, 50),
+    )
+    def test_totals_are_kept_and_nothing_is_negative(self, counts, bins):
+        spread = rebin(np.array(counts, np.uint64), bins).astype(np.int64)
+
+        assert len(spread) == bins
+        assert spread.sum() % 2**32 == sum(counts) % 2**32
+
+    def test_as_many_bins_change_nothing(self):
+        counts = np.arange(12, dtype=np.uint32).reshape(2, 6)
+
+        assert rebin(counts, 6).tolist() == counts.tolist()
+
+    def test_a_bin_is_split_evenly_and_neighbours_are_joined(self):
+        assert rebin(np.array([4, 0, 2]), 6).tolist() == [2, 2, 0, 0, 1, 1]
+        assert rebin(np.array([4, 1, 2, 3]), 2).tolist() == [5, 5]
+
+
+class TestDamage:
+    @given(st.binary(max_size=300))
+    def test_any_bytes_give_fault_rows_and_a_reason(self, payload):
+        found, problems = decode_rows([payload, encode_rows(some_rows())], [0, 1], 30)
+
+        assert 1 not in problems
+        assert found["status"][1].tolist() == [0, 0]
+        if 0 in problems:
+            assert found["status"][0].tolist() == [Status.FAULT, Status.FAULT]
+
+    @given(st.integers(0, 10_000), st.integers(0, 7))
+    def test_any_flipped_bit_is_survived(self, at, bit):
+        payload = bytearray(encode_rows(some_rows(70)))
+        payload[at % len(payload)] ^= 1 << bit
+
+        found, _ = decode_rows([bytes(payload)], range(70), 30)
+
+        counted = found["counts"].any(axis=-1)
+        assert (np.isfinite(found["low"]) & (found["low"] <= found["high"]))[counted].all()
+
+    @given(st.integers(0, 10_000))
+    def test_any_cut_off_record_is_named(self, length):
+        payload = encode_rows(some_rows(70))
+
+        found, problems = decode_rows([payload[: length % len(payload)]], [3], 30)
+
+        assert list(problems) == [0]
+        assert found["status"][0, 0] == Status.FAULT
+
+    def test_a_later_format_is_told_so(self):
+        payload = b"\x02" + encode_rows(some_rows())[1:]
+
+        _, problems = decode_rows([payload], [0], 30)
+
+        assert problems == {0: "rows of format 2, this version reads up to 1"}
+
+    def test_a_forged_record_cannot_make_us_inflate_without_end(self):
+        bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+        stream = bomb.compress(bytes(200 << 20)) + bomb.flush()
+        header = struct.pack("<BBHIH", 1, 0, 30, 20, 32) + bytes([1] + [0] * 12 + [1])
+        payload = header + struct.pack("<3I", len(stream), 0, len(stream)) + stream + stream
+        tracemalloc.start()
+
+        _, problems = decode_rows([payload] * 3, [0], 30)
+
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert set(problems.values()) == {"a stream of a record of rows has the wrong length"}
+        assert peak < 4 << 20
+
+    def test_impossible_sizes_are_refused(self):
+        for bins, rows, chunk in ((0, 1, 32), (5000, 1, 32), (30, MAX_ROWS + 1, 32), (30, 1, 0)):
+            header = struct.pack("<BBHIH", 1, 0, bins, rows, chunk) + bytes(14)
+
+            assert list(decode_rows([header], [0], 30)[1]) == [0]
+
+    def test_rows_that_no_writer_makes_become_faults(self):
+        rows = some_rows()
+        rows["low"][0], rows["high"][1], rows["status"][2] = np.nan, -1e9, 200
+
+        assert decoded(encode_rows(rows), 5, 30)["status"].tolist() == [12, 12, 12, 0, 0]
+
+    def test_more_rows_than_a_shard_may_have_are_not_written(self):
+        with pytest.raises(ValueError, match="at most 65536 rows, got 65537"):
+            encode_rows(np.zeros(MAX_ROWS + 1, row_dtype(1)))
+
+    @pytest.mark.parametrize("bins", [0, -1, 4097])
+    def test_odd_numbers_of_bins_are_refused(self, bins):
+        with pytest.raises(ValueError, match=f"got {bins}"):
+            row_dtype(bins)
+
+
+def test_a_histogram_takes_at_most_50_bytes_of_the_event():
+    graph = wide(100)
+    values = events.step_values(Run(graph).record(3))
+
+    size = Event(wall_time=1.0, step=3, summary=Summary(value=values)).ByteSize()
+
+    assert size / len(graph.series) <= 50
+
+
+def test_frozen_and_blank_rows_take_next_to_nothing():
+    rows = np.zeros(128, row_dtype(30))
+    rows["status"] = Status.FROZEN
+
+    assert len(encode_rows(rows)) < 200
