@@ -34,7 +34,7 @@ def bin_rows(
     alike: dict[tuple[int, bool], list[int]] = {}
     for index, slots in enumerate(series):
         if len(slots) == 1:
-            alike.setdefault((slots[0].count, slots[0].wide), []).append(index)
+            alike.setdefault((slots[0].samples, slots[0].wide), []).append(index)
         elif slots:
             values = np.concatenate([slot_values(packed, slot) for slot in slots])
             _fill(rows, np.array([index]), values[None, :], bins, reject)
@@ -63,10 +63,10 @@ def bin_rows(
 
 
 def slot_values(packed: NDArray[np.float32], slot: Slot) -> Floats:
-    """The sampled values of a slot, float64 [slot.count]."""
+    """The sampled values of a slot, float64 [slot.samples]."""
     if slot.wide:
-        return packed[slot.offset : slot.offset + 2 * slot.count].view(np.float64)
-    return packed[slot.offset : slot.offset + slot.count].astype(np.float64)
+        return packed[slot.offset : slot.offset + 2 * slot.samples].view(np.float64)
+    return packed[slot.offset : slot.offset + slot.samples].astype(np.float64)
 
 
 def _fill(rows: NDArray[np.void], where: NDArray[np.int64], matrix: Floats, bins: int, reject: float) -> None:

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,9 @@ _SESSION = uuid.uuid4().hex[:12]
 _MAX_TRACES = 8
 """Traced forwards in a row for a model whose call tree is new at every logged step."""
 
+_MAX_FORWARDS = 3
+"""Forwards of a step that are looked at while none has seen a backward yet."""
+
 
 @dataclass
 class _ParameterTaken:
@@ -61,17 +64,29 @@ class _ParameterTaken:
     after: Taken | None = None
 
 
+class _Forward(NamedTuple):
+    """A forward that was looked at, and the node of each of its calls."""
+
+    capture: ForwardCapture
+    nodes: dict[int, int]
+
+
 @dataclass
 class _Record:
     """A logged step that is not finished yet."""
 
     step: int
     phase: Phase
-    forward: ForwardCapture | None
     survey: Survey
-    nodes: dict[int, int]
+    forwards: list[_Forward] = field(default_factory=list)
     backward: bool = False
     parameters: list[_ParameterTaken] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> _Forward | None:
+        """The first forward that a gradient has reached, else the first."""
+        reached = (forward for forward in self.forwards if forward.capture.reached)
+        return next(reached, self.forwards[0] if self.forwards else None)
 
 
 class Watch:
@@ -94,12 +109,12 @@ class Watch:
         self._pid = os.getpid()
         self._faults = Faults()
         self._sampler = Sampler(options.sample_n, exact=options.exact)
+        self._eval_sampler = Sampler(options.sample_n, exact=options.exact, seed=1)
         self._builder = GraphBuilder(name, options.log, options.bins, options.summary(), options.excluded)
         self._assembler = Assembler(
             name, options.bins, options.reject_outlier_proportion, lambda: thread.dropped
         )
         self._record: _Record | None = None
-        self._eval_record: _Record | None = None
         self._signatures: set[int] = set()
         self._pending = True
         self._traces = 0
@@ -112,6 +127,7 @@ class Watch:
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._forwards = 0
         self._recorded = False
+        self._written = 0
         self._evaluations = 0
         self._evaluating = False
         self._inner = model.__dict__.get("_compiled_call_impl")
@@ -132,15 +148,17 @@ class Watch:
         return self._faults
 
     def close(self) -> None:
-        """Stop watching and leave the model as it was. An open record is written as it stands."""
+        """Stop watching and leave the model as it was. A step that no optimizer has ended is dropped,
+        unless nothing has been written yet."""
         if self._closed:
             return
         self._closed = True
         _WATCHES.discard(self)
-        for record in (self._eval_record, self._record):
-            if record is not None:
-                self._finish(record)
-        self._record = self._eval_record = None
+        if self._record is not None:
+            if self._written and self._by_optimizer:
+                self._drop(self._record)
+            else:
+                self._finish(self._record)
         model = self._root()
         if model is not None and model.__dict__.get("_compiled_call_impl") is self._slot:
             if self._inner is None:
@@ -162,7 +180,8 @@ class Watch:
         caller = sys._getframe(1).f_locals.get("self")
         root = self._root()
         if caller is not root and isinstance(caller, nn.Module):
-            return caller._call_impl(*args, **kwargs)  # a replica that copied the attributes of the root
+            # A replica that copied the attributes of the root.
+            return caller._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
         assert root is not None  # it is being called
         plain = self._inner or root._call_impl
         if self._active or self._closed or current_graph_task() is not None or os.getpid() != self._pid:
@@ -177,13 +196,19 @@ class Watch:
         self._ever_trained = self._ever_trained or root.training
         self._evaluating = False
         self._forwards += 1
-        if self._recorded or self.step % self.options.log_freq:
+        if (self._recorded and not self._looks_again()) or self.step % self.options.log_freq:
             result = plain(*args, **kwargs)
             if self._searched and not self._by_optimizer:
                 self._note_backward(result)
             return result
         self._recorded = True
         return self._logged(root, "train", args, kwargs)
+
+    def _looks_again(self) -> bool:
+        """Whether the forwards recorded so far may turn out to have no backward: a generator whose
+        result is detached for the discriminator runs once more for its own loss."""
+        record = self._record
+        return record is not None and not record.backward and 0 < len(record.forwards) < _MAX_FORWARDS
 
     def _evaluation_forward(
         self, root: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -210,11 +235,12 @@ class Watch:
             self._faults.report("", "the start of a logged step", error)
         try:
             if forward is None:
-                return root._call_impl(*args, **kwargs)
+                return root._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
             result = forward.run(root._call_impl, args, kwargs, self._backward_started)
         except BaseException:
             # The user's own, or an interrupt: the step may be tried again.
-            self._recorded = self._recorded and phase == "eval"
+            if phase == "train" and self._record is None:
+                self._recorded = False
             raise
         finally:
             self._active = False
@@ -228,11 +254,12 @@ class Watch:
         seen = survey(root)
         traced = self._pending
         hooked = seen.paths if traced or not self.options.selective else self._hooked(seen)
-        if phase == "eval" and self._record is not None:
-            sampler = Sampler(self.options.sample_n, exact=self.options.exact, seed=self.step)
+        if phase == "eval":  # a training record may be open
+            sampler = self._eval_sampler
         else:
             sampler = self._sampler
-        sampler.begin()
+        if phase == "eval" or self._record is None:
+            sampler.begin()
         log = self.options.log
         forward = ForwardCapture(
             root,
@@ -272,14 +299,12 @@ class Watch:
             self._traces = 0
         nodes = self._builder.add_calls(calls, seen)
         self._builder.add_uncalled(seen)
-        record = _Record(self.step, phase, forward, seen, nodes)
         if phase == "eval":
-            self._finish(record)
+            self._finish(_Record(self.step, phase, seen, [_Forward(forward, nodes)]))
             return
-        self._record = record
-        if not forward.armed and not self._by_optimizer and self._searched:
-            self._finish(record)
-            self._record = None
+        if self._record is None:
+            self._record = _Record(self.step, phase, seen)
+        self._record.forwards.append(_Forward(forward, nodes))
 
     # --- backward --------------------------------------------------------------------------------
 
@@ -344,14 +369,14 @@ class Watch:
             return
         self._by_optimizer = True
         record = self._record
-        if record is not None and record.backward and not record.parameters:
+        if record is not None and not record.parameters:
             self._take_parameters(record)
 
     def _after_optimizer(self, optimizer: Optimizer) -> None:
         if not self._touches(optimizer):
             return
         record = self._record
-        if record is not None and (record.backward or record.forward is None or not record.forward.armed):
+        if record is not None:
             if record.parameters:
                 self._take_updates(record)
             else:
@@ -367,7 +392,8 @@ class Watch:
         self.step += 1
         self._forwards = 0
         self._recorded = False
-        self._record = None
+        if self._record is not None:
+            self._drop(self._record)
         self._stepped.clear()
 
     # --- parameters ------------------------------------------------------------------------------
@@ -431,10 +457,14 @@ class Watch:
         except Exception as error:
             self._faults.report("", "the end of a logged step", error)
         finally:
-            if record.forward is not None:
-                record.forward.close()
-            if self._record is record:
-                self._record = None
+            self._written += 1
+            self._drop(record)
+
+    def _drop(self, record: _Record) -> None:
+        for forward in record.forwards:
+            forward.capture.close()
+        if self._record is record:
+            self._record = None
 
     def _finished(self, record: _Record) -> Finished:
         builder = self._builder
@@ -451,7 +481,7 @@ class Watch:
                 blank.append((series, taken))
 
         with quiet():
-            forward = record.forward
+            forward = record.chosen
             if forward is not None:
                 self._place_forward(record, forward, place, slots)
             updates = []
@@ -462,7 +492,7 @@ class Watch:
                 if isinstance(taken.value, tuple) and isinstance(taken.after, tuple):
                     device, old = taken.value
                     updates.append((builder.series_of[value], device, old, taken.after[1]))
-            sampler = forward.sampler if forward is not None else self._sampler
+            sampler = self._eval_sampler if record.phase == "eval" else self._sampler
             packed = sampler.finish()
         graph = builder.snapshot() if builder.changed else None
         return Finished(
@@ -485,26 +515,26 @@ class Watch:
     def _place_forward(
         self,
         record: _Record,
-        forward: ForwardCapture,
+        forward: _Forward,
         place: Callable[[SeriesKey, Taken], None],
         slots: dict[int, tuple[torch.device, list[Slot]]],
     ) -> None:
-        taken = forward.taken
-        for key, value in taken.items():
-            node = record.nodes.get(key.call)
+        capture = forward.capture
+        for key, value in capture.taken.items():
+            node = forward.nodes.get(key.call)
             if node is not None:
                 place(SeriesKey(node, -1, key.group, "value", key.port), value)
         if "io_grad" not in self.options.log:
             return
-        gradients = forward.gradients()
-        for key in forward.port_keys():
-            node = record.nodes.get(key.call)
+        gradients = capture.gradients()
+        for key in capture.port_keys():
+            node = forward.nodes.get(key.call)
             if node is None:
                 continue
             series = SeriesKey(node, -1, key.group, "grad", key.port)
             passes = gradients.get(key)
             if not passes:
-                place(series, forward.why_no_gradient(key, record.phase == "eval", record.backward))
+                place(series, capture.why_no_gradient(key, record.phase == "eval", record.backward))
                 continue
             good = [one for one in passes if isinstance(one, tuple)]
             place(series, good[0] if good else passes[0])
@@ -525,7 +555,7 @@ class Watch:
             wall=time.time(),
             time=time_value,
             forwards=max(self._forwards, 1),
-            ran=_ranges(sorted(set(record.nodes.values()))),
+            ran=_ranges(sorted({node for forward in record.forwards for node in forward.nodes.values()})),
             scale=None,
             skipped=False,
             dropped=0,

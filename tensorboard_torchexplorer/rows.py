@@ -133,12 +133,12 @@ def rebin(counts: npt.NDArray[Any], bins: int) -> npt.NDArray[np.uint32]:
     old = counts.shape[-1]
     total = np.zeros((*counts.shape[:-1], old + 1))
     np.cumsum(counts, axis=-1, out=total[..., 1:], dtype=np.float64)
-    edges = np.arange(bins + 1) * (old / bins)
+    edges = np.linspace(0, old, bins + 1)
     below = np.minimum(edges.astype(np.int64), old - 1)
     share = edges - below
     at_edge = total[..., below] * (1 - share) + total[..., below + 1] * share
-    spread: npt.NDArray[np.uint32] = np.diff(np.rint(at_edge), axis=-1).astype(np.uint32)
-    return spread
+    spread = np.diff(np.rint(at_edge), axis=-1)
+    return np.minimum(spread, np.iinfo(np.uint32).max).astype(np.uint32)
 
 
 # --- Encoding ---

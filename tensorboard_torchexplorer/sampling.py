@@ -53,7 +53,7 @@ _OPAQUE = {
 class Slot(NamedTuple):
     """Where the values of one tensor lie in the packed buffer, in units of float32.
 
-    `count` values from `offset` (float64 pairs if `wide`); `size` elements of the tensor in all; `extremes`
+    `samples` values from `offset` (float64 pairs if `wide`); `size` elements of the tensor in all; `extremes`
     the offset of [min, max] of the whole tensor, -1 where the values are all there is; `nonfinite` the
     exact counts of NaN, +Inf, -Inf, known here only where they are not zero, with `finite` the extremes
     of the finite values then; `counts` the offset of the same five numbers where the device holds them;
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
     """
 
     offset: int
-    count: int
+    samples: int
     size: int
     wide: bool
     extremes: int = -1
@@ -76,10 +76,10 @@ class Slot(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How to walk a tensor of some shape and strides: `size` elements, `count` samples, `stride`."""
+    """How to walk a tensor of some shape and strides: `size` elements, `samples` of them, `stride`."""
 
     size: int
-    count: int
+    samples: int
     stride: int
     dense: bool
 
@@ -149,14 +149,14 @@ class Sampler:
         wide = dtype in _WIDE and tensor.device.type != "mps"
         self.wide = self.wide or (wide and dtype in _DOUBLE)
         buffer = self._buffer(tensor.device)
-        offset, target = buffer.room(plan.count, wide)
-        if plan.count == plan.size:
+        offset, target = buffer.room(plan.samples, wide)
+        if plan.samples == plan.size:
             target.copy_(_plain(tensor).reshape(-1))
-            return tensor.device, Slot(offset, plan.count, plan.size, wide)
+            return tensor.device, Slot(offset, plan.samples, plan.size, wide)
         if start is None:
             start = self._random.randrange(plan.size)
         _walk(tensor, plan, start, target)
-        return tensor.device, self._whole(tensor, buffer, Slot(offset, plan.count, plan.size, wide, start=start))
+        return tensor.device, self._whole(tensor, buffer, Slot(offset, plan.samples, plan.size, wide, start=start))
 
     def norms(self, gradient: Tensor) -> tuple[torch.device, Slot] | int:
         """The 2-norm of each sample of `gradient`, flattened to batch x rest (first dimension: batch; a
@@ -276,7 +276,7 @@ def _to_host(flat: Tensor) -> Packed:
     if flat.device.type == "cuda":
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
         host.copy_(flat, non_blocking=True)
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(flat.device))
         return Packed(host, event)
     return Packed(flat.cpu(), None)
@@ -315,18 +315,18 @@ def make_plan(shape: torch.Size, strides: tuple[int, ...], sample_n: int | None)
 
 def walk_indices(plan: _Plan, start: int) -> NDArray[np.int64]:
     """The logical (or, for dense tensors, memory) indices that a walk visits."""
-    return (start + np.arange(plan.count, dtype=np.int64) * plan.stride) % plan.size
+    return (start + np.arange(plan.samples, dtype=np.int64) * plan.stride) % plan.size
 
 
 def _walk(tensor: Tensor, plan: _Plan, start: int, target: Tensor) -> None:
     if plan.dense:
-        first = min(plan.count, -(-(plan.size - start) // plan.stride))
+        first = min(plan.samples, -(-(plan.size - start) // plan.stride))
         base = tensor.storage_offset()
         part = tensor.as_strided((first,), (plan.stride,), base + start)
         target[:first].copy_(_plain(part))
-        if first < plan.count:
+        if first < plan.samples:
             rest = base + start + first * plan.stride - plan.size
-            part = tensor.as_strided((plan.count - first,), (plan.stride,), rest)
+            part = tensor.as_strided((plan.samples - first,), (plan.stride,), rest)
             target[first:].copy_(_plain(part))
         return
     # A slice, a broadcast, a window: pick by coordinates, so that the tensor isn't copied as a whole.
@@ -344,7 +344,7 @@ def _pieces(tensor: Tensor) -> list[Tensor]:
     """The tensor as float pieces of bounded size, for dtypes with few operators."""
     flat = tensor.reshape(-1)
     wide = torch.float64 if tensor.dtype in _WIDE else torch.float32
-    return [_plain(piece).to(wide) for piece in flat.split(_PIECE)]
+    return [_plain(piece).to(wide) for piece in torch.split(flat, _PIECE)]
 
 
 def _extremes(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -386,8 +386,9 @@ def _count_on_device(tensor: Tensor, target: Tensor) -> None:
 def _deviation(tensor: Tensor, mean: Tensor) -> Tensor:
     """The 2-norm of all deviations from the mean. Not from sum and norm, which cancel; piece by piece,
     since a deviation is a copy."""
-    parts = [torch.linalg.vector_norm(piece - mean) for piece in tensor.reshape(-1).split(_PIECE)]
-    return torch.linalg.vector_norm(torch.stack(parts))
+    parts = [torch.linalg.vector_norm(piece - mean) for piece in torch.split(tensor.reshape(-1), _PIECE)]
+    length: Tensor = torch.linalg.vector_norm(torch.stack(parts))
+    return length
 
 
 def _norms(gradient: Tensor, target: Tensor | None = None) -> Tensor:
@@ -400,15 +401,20 @@ def _norms(gradient: Tensor, target: Tensor | None = None) -> Tensor:
         # The square of 1e155 is beyond float64: take the largest value out first.
         unit = gradient.abs().amax(rest, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
         unit = torch.where(torch.isfinite(unit), unit, 1.0)
-        scaled = torch.linalg.vector_norm(gradient / unit, 2, rest)
+        scaled = _row_norms(gradient / unit, rest)
         return _into(scaled * unit.reshape(-1), target)
     if _same(gradient, target):
-        return torch.linalg.vector_norm(gradient, 2, rest, out=target)
+        return _row_norms(gradient, rest, out=target)
     if gradient.dtype in (torch.float16, torch.bfloat16):  # the square of a half overflows at 256
-        return _into(torch.linalg.vector_norm(gradient, 2, rest, dtype=torch.float32), target)
+        return _into(_row_norms(gradient, rest, dtype=torch.float32), target)
     if not (gradient.is_floating_point() and gradient.dtype in _DIRECT) and not gradient.is_complex():
         gradient = gradient.to(torch.float32)
-    return _into(torch.linalg.vector_norm(gradient, 2, rest), target)
+    return _into(_row_norms(gradient, rest), target)
+
+
+def _row_norms(tensor: Tensor, rest: tuple[int, ...], **options: Any) -> Tensor:
+    result: Tensor = torch.linalg.vector_norm(tensor, 2, rest, **options)
+    return result
 
 
 def _same(gradient: Tensor, target: Tensor | None) -> bool:

@@ -112,7 +112,7 @@ class End(NamedTuple):
     that index in `Graph.nodes`. "outside": a tensor that came by attribute or closure (index 0)."""
 
     kind: EndKind
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
 @dataclass(frozen=True)

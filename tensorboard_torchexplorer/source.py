@@ -92,6 +92,8 @@ class ProviderSource:
         """In one call if possible. A tag too large for one answer comes thinned."""
         try:
             return self._read(runs, tags, ALL)
+        except PublicError:
+            raise
         except Exception as error:
             if len(runs) * len(tags) <= 1:
                 return self._read_alone(runs, tags, error)
@@ -114,8 +116,6 @@ class ProviderSource:
         if not runs or not tags:
             return {}
         if not _is_too_large(error):
-            if isinstance(error, PublicError):
-                raise error
             # A stored value that TensorBoard can't turn into an array; say so as a point that can't be read.
             return {runs[0]: {tags[0]: [Point(0, 0.0, b"")]}}
         for downsample in _FEWER[1:]:
@@ -159,6 +159,8 @@ def _retried(call: Callable[[], Result]) -> Result:
     for pause in (*_PAUSES, None):
         try:
             return call()
+        except PublicError:  # which is a RuntimeError
+            raise
         # The Python loader fills its dictionaries while we read them: a tag may be there before its points
         # (KeyError), or a dictionary may grow while it is walked (RuntimeError).
         except (KeyError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The plugin's routes without a server: a log directory through TensorBoard's own multiplexer and provider."""
+"""The plugin's routes without a server: a log directory through TensorBoard's own data provider."""
 
 from __future__ import annotations
 

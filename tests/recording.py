@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import tensorboard_torchexplorer as te
+from tensorboard_torchexplorer.reader import read
+from tensorboard_torchexplorer.writer import ExplorerWriter
 from tensorboard_torchexplorer.schema import Graph, Status
 
 
@@ -51,13 +52,13 @@ def record(
     """Call `train(writer)` and read back the (only, or named) model that it watched."""
     with tempfile.TemporaryDirectory() as folder:
         where = logdir or str(Path(folder) / "run")
-        with te.ExplorerWriter(where) as writer:
+        with ExplorerWriter(where) as writer:
             train(writer)
         return read_back(where, model_name, phase)
 
 
 def read_back(logdir: str, model_name: str | None = None, phase: str = "train") -> Recorded:
-    (run,) = te.read(logdir).values()
+    (run,) = read(logdir).values()
     model = run[model_name] if model_name else next(iter(run.values()))
     graph = model.graph
     history = model.history(phase)

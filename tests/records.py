@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -85,9 +86,8 @@ class GraphBuilder:
         )
         call = sum(node.parent == parent and node.module == module for node in self.nodes)
         if module == len(self.modules):
-            pairs = [
-                [*part.split("=", 1)] if "=" in part else ["", part] for part in extra.split(", ") if part
-            ]
+            parts = [part for part in re.split(r", (?![^(]*\))", extra) if part]
+            pairs = [part.split("=", 1) if "=" in part else ["", part] for part in parts]
             found = [Parameter(key, shape, "float32", True) for key, shape in (parameters or {}).items()]
             self.modules.append(Module(path, class_name, pairs, found))
             for index, parameter in enumerate(found):

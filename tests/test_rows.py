@@ -94,7 +94,8 @@ class TestReading:
     @given(st.data())
     def test_chosen_rows_are_those_of_the_whole(self, data):
         records = [
-            some_rows(data.draw(st.integers(1, 100)), seed=seed) for seed in range(data.draw(st.integers(1, 4)))
+            some_rows(data.draw(st.integers(1, 100)), seed=seed)
+            for seed in range(data.draw(st.integers(1, 4)))
         ]
         wanted = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=20))
 
@@ -134,14 +135,15 @@ class TestReading:
 
 class TestRebin:
     @given(
-        st.lists(st.integers(0, 2**31), min_size=1, max_size=50),
+        st.lists(st.integers(0, 2**26), min_size=1, max_size=50),
         st.integers(1, 50),
     )
     def test_totals_are_kept_and_nothing_is_negative(self, counts, bins):
-        spread = rebin(np.array(counts, np.uint64), bins).astype(np.int64)
+        spread = rebin(np.array(counts, np.uint32), bins).astype(np.int64)
 
         assert len(spread) == bins
-        assert spread.sum() % 2**32 == sum(counts) % 2**32
+        assert (spread >= 0).all()
+        assert spread.sum() == sum(counts)
 
     def test_as_many_bins_change_nothing(self):
         counts = np.arange(12, dtype=np.uint32).reshape(2, 6)

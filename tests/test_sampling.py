@@ -92,7 +92,7 @@ def test_a_walk_meets_no_element_twice_and_stays_inside(shape, sample_n):
     tensor = torch.zeros(shape)
     plan = make_plan(tensor.shape, tensor.stride(), sample_n)
     picked = walk_indices(plan, start=plan.size - 1)
-    assert len(set(picked.tolist())) == plan.count == min(tensor.numel(), sample_n)
+    assert len(set(picked.tolist())) == plan.samples == min(tensor.numel(), sample_n)
     assert picked.min() >= 0
     assert picked.max() < tensor.numel()
 
@@ -239,7 +239,7 @@ def test_a_huge_batch_of_norms_is_sampled():
     with torch.no_grad():
         _, slot = sampler.norms(torch.arange(50_000.0).reshape(-1, 1))
     row = bin_rows(sampler.finish()[CPU].host(), [[slot]], 30, 0.0)[0]
-    assert (slot.count, slot.size) == (100, 50_000)
+    assert (slot.samples, slot.size) == (100, 50_000)
     assert (row["min"], row["max"]) == (0, 49_999)
 
 

@@ -53,9 +53,9 @@ class ForwardCapture:
         return self._tree.calls
 
     @property
-    def armed(self) -> bool:
-        """Whether any gradient of this forward is waited for."""
-        return self._tap is not None and bool(self._tap.ports)
+    def reached(self) -> bool:
+        """Whether any gradient has come by."""
+        return self._tap is not None and self._tap.reached
 
     @property
     def taken(self) -> dict[PortKey, Taken]:

@@ -58,7 +58,7 @@ class View(NamedTuple):
 
 
 class _Port(NamedTuple):
-    index: int
+    position: int
     edge: Edge
     base: Edge | None
     view: View | None
@@ -108,7 +108,7 @@ def _ports(tensors: list[Tensor]) -> list[_Port]:
         base_edge = None
         if base is not None and base.requires_grad and tensor.layout == torch.strided and not tensor.is_nested:
             base_edge = _edge(base)
-            offset = tensor.storage_offset() - base.storage_offset()
+            offset = int(tensor.storage_offset() - base.storage_offset())
             view = View(tensor.shape, tensor.stride(), offset, base.shape, base.stride())
         ports.append(_Port(index, _edge(tensor), base_edge, view))
     return ports
@@ -160,6 +160,11 @@ class Tap:
         self._pass = (False, -1)
         self._sums: dict[Wanted, tuple[Tensor, int]] = {}
         self._found: dict[tuple[Wanted, View | None], dict[tuple[bool, int], Any]] = defaultdict(dict)
+
+    @property
+    def reached(self) -> bool:
+        """Whether any gradient has come by."""
+        return bool(self._found)
 
     def results(self) -> dict[PortKey, list[Any]]:
         """The measurements of each port, one per backward pass; ports that no gradient reached are
@@ -324,7 +329,7 @@ class _Armer:
                 continue  # whatever comes after it is not differentiable
             chosen[edge] = want
             choices = [(want, None)] + self._base_choice(port, Wanted(-1, None, 0))
-            self._add(tap, PortKey(call.index, "output", port.index), choices)
+            self._add(tap, PortKey(call.index, "output", port.position), choices)
         return chosen
 
     def _choose_inputs(self, tap: Tap, call: Call, roots: set[int], passed: dict[int, Wanted]) -> None:
@@ -342,7 +347,7 @@ class _Armer:
                     if want is not None:
                         choices.append((want, port.view))
             if choices:
-                self._add(tap, PortKey(call.index, "input", port.index), choices)
+                self._add(tap, PortKey(call.index, "input", port.position), choices)
 
     def _through(self, edge: int, call: Call, roots: set[int]) -> Wanted | None:
         """What stands for the gradient at `edge` through the consumers made during `call`."""

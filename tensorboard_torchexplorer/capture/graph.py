@@ -33,7 +33,7 @@ class SeriesKey(NamedTuple):
     module: int
     group: Group
     kind: Kind
-    index: int
+    position: int
 
 
 class GraphBuilder:

@@ -20,12 +20,14 @@ LEAF_SEQUENCE = 1 << 62
 
 def sequence_number() -> int:
     """The number that the next autograd node of this thread will get, without taking it."""
-    return torch.autograd._get_sequence_nr()  # type: ignore[attr-defined, no-any-return]
+    number: int = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
+    return number
 
 
 def node_sequence(node: Any) -> int:
     """The sequence number of an autograd node."""
-    return node._sequence_nr()  # type: ignore[no-any-return]
+    number: int = node._sequence_nr()
+    return number
 
 
 def current_graph_task() -> int | None:
@@ -41,7 +43,7 @@ def current_autograd_node() -> Any:
 
 def queue_backward_callback(callback: Callable[[], None]) -> None:
     """Run `callback` at the end of the running backward. RuntimeError outside of one."""
-    Variable._execution_engine.queue_callback(callback)  # type: ignore[attr-defined]
+    Variable._execution_engine.queue_callback(callback)
 
 
 class quiet:
@@ -74,7 +76,7 @@ def missing() -> list[str]:
         (torch.autograd, "_get_sequence_nr"),
         (torch._C, "_current_graph_task_id"),
         (torch._C, "_current_autograd_node"),
-        (Variable._execution_engine, "queue_callback"),  # type: ignore[attr-defined]
+        (Variable._execution_engine, "queue_callback"),
         (torch.nn.Module, "_compiled_call_impl"),
         (torch.nn.Module, "_call_impl"),
     )

@@ -105,11 +105,14 @@ class Provenance:
         inputs: list[Tensor],
         outputs: list[Tensor],
         written: list[Tensor],
+        overwritten: list[Tensor],
+        *,
         grad: bool,
         as_if: bool,
     ) -> None:
-        """An operator has run in `scope`. `grad`: autograd records; `as_if`: it does not, but the
-        backward will run the operator once more and record then (reentrant checkpoint)."""
+        """An operator has run in `scope`. `written` keep a part of what was in them, `overwritten`
+        nothing. `grad`: autograd records; `as_if`: it does not, but the backward will run the operator
+        once more and record then (reentrant checkpoint)."""
         if written and _is_counter(inputs, written):
             return
         gradient = data = 0
@@ -127,12 +130,14 @@ class Provenance:
                     required = True
         if not (grad or as_if) or not operator.differentiable:
             gradient = 0
-        handed_in = {id(tensor) for tensor in (*inputs, *written)}
+        handed_in = {id(tensor) for tensor in (*inputs, *overwritten)}
         for tensor in outputs:
             if id(tensor) not in handed_in:
                 kept = gradient if tensor.dtype in DIFFERENTIABLE else 0
                 self.put(scope, tensor, kept, data, kept if required else 0, scope.call.index)
-        for tensor in written:
+        for tensor in overwritten:
+            self.put(scope, tensor, 0, 0, 0, BEFORE_THE_FORWARD)
+        for tensor in (*written, *overwritten):
             self._write(scope, tensor, gradient, data, required)
 
     def _write(self, scope: Scope, tensor: Tensor, gradient: int, data: int, required: bool) -> None:

@@ -183,6 +183,7 @@ class StructureTracer:
                     known.inputs(args, kwargs),
                     results(result),
                     known.written(args, kwargs) if known.writes else [],
+                    known.overwritten(kwargs) if known.outs else [],
                     grad=torch.is_grad_enabled(),
                     as_if=self._recomputed(),
                 )
@@ -262,8 +263,9 @@ class StructureTracer:
         for tensor in outputs:
             inside = provenance.trace(scope, tensor)
             kept = gradient if tensor.dtype in DIFFERENTIABLE else 0
-            flows = data if inside is None else data | inside.data
-            provenance.put(scope, tensor, kept, flows, kept if required else 0, scope.call.index)
+            # Kernels that the dispatcher does not know leave no trace on their results.
+            flows = data if inside is None or not inside.data else inside.data
+            provenance.put(scope, tensor, kept, flows | kept, kept if required else 0, scope.call.index)
 
     # --- helpers -----------------------------------------------------------------------------------
 

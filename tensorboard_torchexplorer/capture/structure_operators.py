@@ -28,13 +28,15 @@ their result; these must be known by name where nothing requires a gradient anyw
 class Operator:
     """What the tracer has to know of an operator, read from its schema once."""
 
-    __slots__ = ("differentiable", "reads", "skipped", "writes")
+    __slots__ = ("differentiable", "outs", "reads", "skipped", "writes")
 
     def __init__(self, operator: Any) -> None:
         name = operator_name(operator)
         self.reads = name not in SHAPE_ONLY
         self.differentiable = name not in WITHOUT_GRADIENT
-        self.writes = written_arguments(operator)
+        # `out=` arguments are not read: what was in them is gone afterwards
+        self.outs = frozenset(name for position, name in written_arguments(operator) if position < 0)
+        self.writes = tuple(w for w in written_arguments(operator) if w[0] >= 0)
         # Running statistics are the state of a normalisation between steps. Depending on the backend,
         # the kernels declare to write them or don't; no call's result depends on another's through them.
         self.skipped = tuple(
@@ -46,23 +48,29 @@ class Operator:
             self.writes = tuple(w for w in self.writes if w[0] not in self.skipped)
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors among the arguments, in order, with repetitions."""
+        """The tensors that the call has read, in order, with repetitions."""
         found: list[Tensor] = []
         if self.skipped:
             args = tuple(value for position, value in enumerate(args) if position not in self.skipped)
         collect(args, found)
         if kwargs:
-            collect(kwargs.values(), found)
+            collect((value for name, value in kwargs.items() if name not in self.outs), found)
         return found
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors that the call has written to."""
+        """The tensors that the call has changed."""
         found: list[Tensor] = []
         for position, name in self.writes:
             if 0 <= position < len(args):
                 collect((args[position],), found)
             elif name in kwargs:
                 collect((kwargs[name],), found)
+        return found
+
+    def overwritten(self, kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors that the call has put its results in."""
+        found: list[Tensor] = []
+        collect((kwargs.get(name) for name in self.outs), found)
         return found
 
 

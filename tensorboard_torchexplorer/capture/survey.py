@@ -77,10 +77,10 @@ def survey(model: nn.Module) -> Survey:
             name = type(module).__name__
             for child in module._modules:
                 found.containers[f"{path}.{child}" if path else child] = name
-        for name, child in _hidden_modules(module):
-            if child not in found.paths and not isinstance(child, torch.jit.ScriptModule):
+        for name, hidden in _hidden_modules(module):
+            if hidden not in found.paths and not isinstance(hidden, torch.jit.ScriptModule):
                 start = f"{path}.{name}" if path else name
-                for below, deeper in child.named_modules():
+                for below, deeper in hidden.named_modules():
                     if deeper not in found.paths:
                         full = f"{start}.{below}" if below else start
                         found.paths[deeper] = full

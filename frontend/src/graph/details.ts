@@ -22,8 +22,8 @@ export function detailsOf({ node, port, title }: Box): DetailGroup[] {
     return [group('', [{ name: port.name || title, value: portText(port) }])]
   }
   return [
-    group('Inputs', node.inputs.map(portRow)),
-    group('Outputs', node.outputs.map(portRow)),
+    group('Inputs', portRows(node.inputs, 'input')),
+    group('Outputs', portRows(node.outputs, 'output')),
     group('Arguments', node.arguments.map(pairRow)),
     group('Module', [...node.extra.map(pairRow), ...sizeRows(node)]),
   ].filter(({ rows }) => rows.length > 0)
@@ -33,8 +33,17 @@ function group(title: string, rows: readonly DetailRow[]): DetailGroup {
   return { title, rows }
 }
 
-function portRow(port: Port): DetailRow {
-  return { name: format.visible(port.name), value: portText(port) }
+function portRows(ports: readonly Port[], word: string): DetailRow[] {
+  return ports.map((port, index) => ({
+    name: portName(port.name, word, ports.length > 1 ? index : null),
+    value: portText(port),
+  }))
+}
+
+/** The only tensor that a module returns has no name of its own: `output`, or `output 1` beside others. */
+export function portName(name: string, word: string, index: number | null): string {
+  if (name !== '') return format.visible(name)
+  return index === null ? word : `${word} ${index}`
 }
 
 /** A dim that varied between passes is `?`; the usual dtype goes without saying. */

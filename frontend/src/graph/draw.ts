@@ -104,7 +104,7 @@ function drawShapes(context: CanvasRenderingContext2D, wires: readonly PlacedWir
   const colours = COLOURS[theme]
   context.font = FONT.replace('13px', '10.5px')
   context.textBaseline = 'middle'
-  context.textAlign = 'center'
+  context.textAlign = 'left'
   const taken = new Set<string>()
   for (const { points, shape } of wires) {
     const spot = labelSpot(points)
@@ -112,11 +112,12 @@ function drawShapes(context: CanvasRenderingContext2D, wires: readonly PlacedWir
     const place = spot === null ? '' : `${Math.round(spot.x)} ${Math.round(spot.y)}`
     if (shape === '' || spot === null || taken.has(place)) continue
     taken.add(place)
-    const half = context.measureText(shape).width / 2 + 3
+    // Beside the line: on a short one it would hide the arrow.
+    const left = spot.x + 7
     context.fillStyle = colours.plate
-    context.fillRect(spot.x - half, spot.y - 7, half * 2, 14)
+    context.fillRect(left - 2, spot.y - 7, context.measureText(shape).width + 4, 14)
     context.fillStyle = colours.muted
-    context.fillText(shape, spot.x, spot.y)
+    context.fillText(shape, left, spot.y)
   }
 }
 

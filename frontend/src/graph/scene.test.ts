@@ -127,6 +127,12 @@ it('the details are shapes, arguments, then extra_repr with its dashes', () => {
   ])
 })
 
+it('the only output, which has no name, gets no dash', () => {
+  const nodes = [levelNode({ inputs: [], outputs: [port('', [8])] })]
+  const box = sceneOf(level({ nodes }), measure).boxes.find(({ kind }) => kind === 'node')
+  expect(box && detailsOf(box)[0]?.rows).toEqual([{ name: 'output', value: '8' }])
+})
+
 it.each([
   ['Conv2d', 0, 'convolution'],
   ['ConvertImage', 0, 'other'],

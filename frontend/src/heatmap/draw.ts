@@ -85,7 +85,7 @@ function drawExtremes(
   const { rows } = plot.track
   const thick = Math.max(1, Math.round(ratio))
   context.fillStyle = COLOURS[theme].muted
-  context.globalAlpha = 0.75
+  context.globalAlpha = 0.5
   for (let x = 0; x < plot.columns.width; x++) {
     const amount = plot.columns.amount[x] as number
     let [min, max] = [Infinity, -Infinity]

@@ -38,6 +38,11 @@ it('pairs values with gradients, and keeps train and eval apart', () => {
   ])
 })
 
+it('the only output of a module, which has no name, is called output', () => {
+  const history = decodeSeries(encodeSeries([seriesHead({ name: '' })], [0], [[{ counts: [1] }]]))
+  expect(tensorsOf(history)[0]?.tensors[0]?.name).toBe('output')
+})
+
 it('knows whether gradients were logged at all', () => {
   expect(hasGradients(HISTORY)).toBe(true)
   expect(hasGradients({ ...HISTORY, tracks: HISTORY.tracks.slice(0, 3) })).toBe(false)

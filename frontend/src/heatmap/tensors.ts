@@ -3,7 +3,8 @@ import type { History, Track } from '../api/decode.ts'
 import { GROUPS, type Group, type Phase } from '../schema.ts'
 import { type Extent, extent, union } from './axis.ts'
 
-/** One tensor in one phase. A kind that is not logged is null. */
+/** One tensor in one phase. A kind that is not logged is null. The only tensor that a module returns has no
+ *  name of its own and is called after its group. */
 export interface TensorTracks {
   readonly group: Group
   readonly name: string
@@ -33,7 +34,7 @@ export function tensorsOf(history: History): TensorGroup[] {
       if (track.head.group !== group) continue
       const { index, name, phase, shape, kind } = track.head
       const key = JSON.stringify([index, name, phase])
-      const before = tensors.get(key) ?? { group, name, phase, shape, value: null, grad: null }
+      const before = tensors.get(key) ?? { group, name: name || group, phase, shape, value: null, grad: null }
       tensors.set(key, { ...before, [kind]: track })
     }
     return tensors.size === 0 ? [] : [{ group, title: GROUP_TITLES[group], tensors: [...tensors.values()] }]

@@ -5,43 +5,57 @@ import type { LayoutOptions } from './types.ts'
 export interface Column {
   readonly members: Vertex[]
   x: number
-  /** Columns that must stay to the left and to the right, from left to right without cycles. */
+  /** Neighbours that must stay to the left and to the right; one entry for each row in which they meet. */
   readonly before: Distance[]
   readonly after: Distance[]
-  /** Columns at the other end of bent segments. */
+  /** Columns at the other ends of bent segments. */
   readonly pulls: { readonly to: Column; readonly weight: number }[]
+  /** place.ts: columns that swing together have one leader and form a list from it. The leader's `force` and
+   *  `weight` are the sums of theirs. */
+  leader: Column
+  follower: Column | undefined
+  last: Column
+  force: number
+  weight: number
 }
 
-/** Least distance to a neighbouring column, and the row members that cause it. */
+/** Least distance between two columns, and the row members that cause it. */
 export interface Distance {
-  readonly column: Column
-  gap: number
-  own: Vertex
-  other: Vertex
+  readonly left: Vertex
+  readonly right: Vertex
+  readonly gap: number
 }
 
 /** A drawing may be this much wider than its widest row if that keeps lines straight... */
 const WIDER = 1.5
 /** ...or this many pixels, whichever is more: in a small graph straight lines are worth the room. */
 const WIDER_BY = 400
-const ROUNDS = 40
+const ROUNDS = 30
 
-/** Columns from left to right (a topological order), at their leftmost positions. */
+/** Columns from left to right (a topological order of `after`), at their leftmost positions. */
 export function columnsOf(
   rows: readonly (readonly Vertex[])[],
   main: ReadonlySet<Segment>,
   options: LayoutOptions,
 ): Column[] {
-  align(rows, main)
+  for (const row of rows) align(row, main)
   let widest = 0
   for (const row of rows) widest = Math.max(widest, rowWidth(row, options))
   const limit = Math.max(WIDER * widest, widest + WIDER_BY)
   for (let round = 0; ; round++) {
-    const columns = build(rows, options)
-    const { width, cuts } = packLeft(columns, main)
-    if (width <= limit || cuts.length === 0 || round === ROUNDS) return columns
+    const columns = leftToRight(build(rows, options))
+    const last = packLeft(columns)
+    const cuts = last && last.x > limit && round < ROUNDS ? bottleneck(last, main) : []
     for (const segment of cuts) segment.straight = false
+    if (cuts.length > 0) continue
+    addPulls(rows)
+    return columns
   }
+}
+
+/** The column of a placed-in vertex. */
+export function columnOf(vertex: Vertex): Column {
+  return vertex.column as Column
 }
 
 /** Least distance between the centres of two neighbours of a row; whole pixels, so that rounding keeps it. */
@@ -59,31 +73,24 @@ function rowWidth(row: readonly Vertex[], options: LayoutOptions): number {
   return width
 }
 
-/** Choose the segments to draw straight: no vertex has two in one direction, and no two cross. Between these limits
- *  the more important wins: the main path, then what joins nodes, gradient before data, then what lies on the longer
- *  path. This is the alignment step of Brandes, Koepf: "Fast and simple horizontal coordinate assignment" (2001),
- *  made once by importance instead of four times by direction: here the straight lines carry the meaning. */
-function align(rows: readonly (readonly Vertex[])[], main: ReadonlySet<Segment>): void {
-  for (const row of rows) {
-    const candidates = row.flatMap((vertex) => vertex.below).filter(mayBeStraight)
-    const importance = new Map(candidates.map((segment) => [segment, importanceOf(segment, main)]))
-    candidates.sort(
-      (a, b) =>
-        (importance.get(b) ?? 0) - (importance.get(a) ?? 0) ||
-        a.top.place - b.top.place ||
-        a.bottom.place - b.bottom.place,
-    )
-    const tops = new Set<Vertex>()
-    const bottoms = new Set<Vertex>()
-    const chosen: Segment[] = []
-    for (const segment of candidates) {
-      if (tops.has(segment.top) || bottoms.has(segment.bottom)) continue
-      if (chosen.some((other) => cross(segment, other))) continue
-      segment.straight = true
-      tops.add(segment.top)
-      bottoms.add(segment.bottom)
-      chosen.push(segment)
-    }
+/** Choose the segments below a row to draw straight: no vertex has two in one direction, and no two cross. Between
+ *  these limits the more important wins. This is the alignment step of Brandes, Koepf: "Fast and simple horizontal
+ *  coordinate assignment" (2001), made once by importance instead of four times by direction: here the straight
+ *  lines carry the meaning. */
+function align(row: readonly Vertex[], main: ReadonlySet<Segment>): void {
+  const candidates = row
+    .flatMap((vertex) => vertex.below)
+    .filter(mayBeStraight)
+    .map((segment) => ({ segment, importance: importanceOf(segment, main) }))
+    .sort((a, b) => b.importance - a.importance)
+  const joined = new Set<Vertex>()
+  const chosen: Segment[] = []
+  for (const { segment } of candidates) {
+    if (joined.has(segment.top) || joined.has(segment.bottom)) continue
+    if (chosen.some((other) => cross(segment, other))) continue
+    segment.straight = true
+    joined.add(segment.top).add(segment.bottom)
+    chosen.push(segment)
   }
 }
 
@@ -92,11 +99,11 @@ function mayBeStraight({ reversed, top, bottom }: Segment): boolean {
   return !reversed || (top.lane !== undefined && bottom.lane !== undefined)
 }
 
+/** The main path, then gradient before data, then what lies on the heavier path, then what joins nodes. */
 function importanceOf(segment: Segment, main: ReadonlySet<Segment>): number {
   const { top, bottom, weight } = segment
-  const nodes = !top.lane && !bottom.lane ? 2 : top.lane && bottom.lane ? 1 : 0
   const path = Math.min(top.before + weight + bottom.after, PATH - 1)
-  return Number(main.has(segment)) * 100 * PATH + nodes * 10 * PATH + weight * PATH + path
+  return Number(main.has(segment)) * 10 * PATH + weight * PATH + path + (top.lane || bottom.lane ? 0 : 0.5)
 }
 
 /** More than any path weighs. */
@@ -107,44 +114,31 @@ function cross(a: Segment, b: Segment): boolean {
 }
 
 function build(rows: readonly (readonly Vertex[])[], options: LayoutOptions): Column[] {
-  const columnOf = new Map<Vertex, Column>()
   const columns: Column[] = []
-  for (const row of rows)
+  for (const row of rows) {
+    let left: Vertex | undefined
     for (const vertex of row) {
       const above = vertex.above.find((segment) => segment.straight)
-      let column = above && columnOf.get(above.top)
-      if (!column) {
-        column = { members: [], x: 0, before: [], after: [], pulls: [] }
-        columns.push(column)
-      }
+      const column = above ? columnOf(above.top) : emptyColumn()
+      if (!above) columns.push(column)
       column.members.push(vertex)
-      columnOf.set(vertex, column)
-    }
-  const of = (vertex: Vertex) => columnOf.get(vertex) as Column
-  for (const row of rows)
-    row.forEach((vertex, i) => {
-      const left = row[i - 1]
-      if (left) keepApart(of(left), left, of(vertex), vertex, distance(left, vertex, options))
-      for (const segment of vertex.below) {
-        if (segment.straight) continue
-        const [top, bottom] = [of(segment.top), of(segment.bottom)]
-        top.pulls.push({ to: bottom, weight: segment.weight })
-        bottom.pulls.push({ to: top, weight: segment.weight })
+      vertex.column = column
+      if (left) {
+        const apart = { left, right: vertex, gap: distance(left, vertex, options) }
+        columnOf(left).after.push(apart)
+        column.before.push(apart)
       }
-    })
-  return leftToRight(columns)
+      left = vertex
+    }
+  }
+  return columns
 }
 
-function keepApart(a: Column, own: Vertex, b: Column, other: Vertex, gap: number): void {
-  const known = a.after.find((neighbour) => neighbour.column === b)
-  if (!known) {
-    a.after.push({ column: b, gap, own, other })
-    b.before.push({ column: a, gap, own: other, other: own })
-  } else if (gap > known.gap) {
-    Object.assign(known, { gap, own, other })
-    const back = b.before.find((neighbour) => neighbour.column === a)
-    if (back) Object.assign(back, { gap, own: other, other: own })
-  }
+function emptyColumn(): Column {
+  const column: Partial<Column> = { members: [], x: 0, before: [], after: [], pulls: [], force: 0, weight: 0 }
+  column.leader = column as Column
+  column.last = column as Column
+  return column as Column
 }
 
 /** Straight segments don't cross, so "left of in some row" has no cycle. */
@@ -152,7 +146,8 @@ function leftToRight(columns: readonly Column[]): Column[] {
   const waiting = new Map(columns.map((column) => [column, column.before.length]))
   const sorted = columns.filter((column) => column.before.length === 0)
   for (const column of sorted)
-    for (const { column: next } of column.after) {
+    for (const { right } of column.after) {
+      const next = columnOf(right)
       const left = (waiting.get(next) ?? 0) - 1
       waiting.set(next, left)
       if (left === 0) sorted.push(next)
@@ -160,50 +155,47 @@ function leftToRight(columns: readonly Column[]): Column[] {
   return sorted
 }
 
-/** Put each column as far left as its neighbours allow. `cuts`: on the chain of neighbours that makes the drawing as
- *  wide as it is, the least important straight segment of each column that the chain enters in one row and leaves
- *  in another. Without these segments the chain falls apart. */
-function packLeft(
-  columns: readonly Column[],
-  main: ReadonlySet<Segment>,
-): { width: number; cuts: Segment[] } {
-  const cause = new Map<Column, Distance>()
+/** Put each column as far left as its neighbours allow; returns the rightmost one. */
+function packLeft(columns: readonly Column[]): Column | undefined {
   let last: Column | undefined
   for (const column of columns) {
     column.x = 0
-    for (const neighbour of column.before) {
-      const x = neighbour.column.x + neighbour.gap
-      if (x <= column.x) continue
-      column.x = x
-      cause.set(column, neighbour)
-    }
+    for (const { left, gap } of column.before) column.x = Math.max(column.x, columnOf(left).x + gap)
     if (!last || column.x > last.x) last = column
   }
-  const cuts: Segment[] = []
-  let left: Vertex | undefined
-  for (let column = last; column; ) {
-    const next = cause.get(column)
-    if (next && left) {
-      const segment = weakest(column, next.own.rank, left.rank, main)
-      if (segment) cuts.push(segment)
-    }
-    left = next?.other
-    column = next?.column
-  }
-  return { width: last?.x ?? 0, cuts }
+  return last
 }
 
-function weakest(
+/** On the chain of neighbours that makes the drawing as wide as it is: the least important straight segment of each
+ *  column that the chain enters in one row and leaves in another. Without these segments it falls apart. */
+function bottleneck(last: Column, main: ReadonlySet<Segment>): Segment[] {
+  const cuts: Segment[] = []
+  let leaves: Vertex | undefined
+  for (let column: Column | undefined = last; column; ) {
+    const { x, before } = column
+    const cause = before.find(({ left, gap }) => columnOf(left).x + gap === x)
+    if (cause && leaves) {
+      const weakest = leastImportant(column, cause.right.rank, leaves.rank, main)
+      if (weakest) cuts.push(weakest)
+    }
+    leaves = cause?.left
+    column = cause && columnOf(cause.left)
+  }
+  return cuts
+}
+
+function leastImportant(
   column: Column,
-  rankA: number,
-  rankB: number,
+  a: number,
+  b: number,
   main: ReadonlySet<Segment>,
 ): Segment | undefined {
-  const [first, last] = [Math.min(rankA, rankB), Math.max(rankA, rankB)]
+  const [first, last] = [Math.min(a, b), Math.max(a, b)]
   let found: Segment | undefined
   let least = Number.POSITIVE_INFINITY
   for (const vertex of column.members) {
-    const segment = vertex.rank >= first && vertex.rank < last && vertex.below.find((below) => below.straight)
+    if (vertex.rank < first || vertex.rank >= last) continue
+    const segment = vertex.below.find((below) => below.straight)
     if (!segment || main.has(segment)) continue
     const importance = importanceOf(segment, main)
     if (importance >= least) continue
@@ -211,4 +203,14 @@ function weakest(
     found = segment
   }
   return found
+}
+
+function addPulls(rows: readonly (readonly Vertex[])[]): void {
+  for (const row of rows)
+    for (const vertex of row)
+      for (const { bottom, straight, weight } of vertex.below) {
+        if (straight) continue
+        columnOf(vertex).pulls.push({ to: columnOf(bottom), weight })
+        columnOf(bottom).pulls.push({ to: columnOf(vertex), weight })
+      }
 }

@@ -4,102 +4,99 @@
  *  left falls into fragments that can each go to one side. Where a model is planar, as residual networks, U-Nets
  *  and branches are, the order has no crossing, and it reads as drawn by hand: short skips nearest to the path,
  *  siblings in execution order. Where it isn't, order.ts goes on from here. */
-import type { Segment, Vertex } from './model.ts'
+import type { Vertex } from './model.ts'
 
 type Side = -1 | 1
 
 /** A connected set of vertices beside a path. */
-interface Fragment {
-  readonly vertices: readonly Vertex[]
-  readonly first: number
-  readonly last: number
+export interface Fragment {
+  /** From the top row down. */
+  readonly vertices: Vertex[]
+  first: number
+  last: number
   /** Its node that runs first; undefined if it is one lane. */
-  readonly head: Vertex | undefined
+  head: Vertex | undefined
 }
 
 export function orderAlong(path: readonly Vertex[], rows: readonly (readonly Vertex[])[]): Vertex[][] {
-  const everything = fragment(rows.flat())
-  return arrange(everything, path, new Map(), 0)
+  const whole = emptyFragment()
+  for (const row of rows) for (const vertex of row) include(vertex, whole)
+  return arrange(whole, path, 0)
+}
+
+function emptyFragment(): Fragment {
+  return { vertices: [], first: Number.POSITIVE_INFINITY, last: 0, head: undefined }
+}
+
+function include(vertex: Vertex, fragment: Fragment): void {
+  vertex.fragment = fragment
+  fragment.vertices.push(vertex)
+  fragment.first = Math.min(fragment.first, vertex.rank)
+  fragment.last = Math.max(fragment.last, vertex.rank)
+  if (!vertex.lane && (!fragment.head || vertex.index < fragment.head.index)) fragment.head = vertex
 }
 
 /** A fragment of a fragment, and so on: beyond this depth the graph is a thicket that no order makes readable. */
 const DEEPEST = 24
 
-/** The rows of a fragment, from its first rank on. `bearings` tells on which side of the fragment the neighbours
- *  outside it lie. */
-function arrange(
-  whole: Fragment,
-  path: readonly Vertex[],
-  bearings: Map<Vertex, Side>,
-  depth: number,
-): Vertex[][] {
+/** The rows of a fragment, from its first rank on. */
+function arrange(whole: Fragment, path: readonly Vertex[], depth: number): Vertex[][] {
   const rows: Vertex[][] = Array.from({ length: whole.last - whole.first + 1 }, () => [])
-  if (depth > DEEPEST) {
-    for (const vertex of whole.vertices) rows[vertex.rank - whole.first]?.push(vertex)
+  const append = (vertices: readonly Vertex[]) => {
+    for (const vertex of vertices) rows[vertex.rank - whole.first]?.push(vertex)
+  }
+  if (path.length === whole.vertices.length || depth > DEEPEST) {
+    append(whole.vertices)
     return rows
   }
-  const placed = takeSides(path, fragmentsWithout(path, whole), bearings).map(({ part, side }) => {
-    const top = path[0]?.rank ?? 0
-    const beside = path.slice(Math.max(0, part.first - 1 - top), Math.max(0, part.last + 2 - top))
-    for (const vertex of beside) bearings.set(vertex, side === 1 ? -1 : 1)
-    return { part, side, rows: arrange(part, heaviestPath(part), bearings, depth + 1) }
+  const top = path[0]?.rank ?? 0
+  const sided = takeSides(path, fragmentsWithout(path, whole)).map(({ part, side }) => {
+    // Seen from the fragment, the path is on the other side.
+    for (const vertex of path.slice(Math.max(0, part.first - 1 - top), Math.max(0, part.last + 2 - top)))
+      vertex.bearing = -side
+    return { side, rows: arrange(part, heaviestPath(part), depth + 1) }
   })
-  const append = (part: Fragment, partRows: readonly (readonly Vertex[])[]) => {
-    for (const [i, row] of partRows.entries()) rows[part.first - whole.first + i]?.push(...row)
-  }
-  for (const { part, side, rows } of placed.toReversed()) if (side === -1) append(part, rows)
-  for (const vertex of path) rows[vertex.rank - whole.first]?.push(vertex)
-  for (const { part, side, rows } of placed) if (side === 1) append(part, rows)
+  for (const { side, rows } of sided.toReversed()) if (side === -1) rows.forEach(append)
+  append(path)
+  for (const { side, rows } of sided) if (side === 1) rows.forEach(append)
   return rows
 }
 
-function fragment(vertices: readonly Vertex[]): Fragment {
-  let first = Number.POSITIVE_INFINITY
-  let last = 0
-  let head: Vertex | undefined
-  for (const vertex of vertices) {
-    first = Math.min(first, vertex.rank)
-    last = Math.max(last, vertex.rank)
-    if (!vertex.lane && (!head || vertex.index < head.index)) head = vertex
-  }
-  return { vertices, first, last, head }
-}
-
 function fragmentsWithout(path: readonly Vertex[], whole: Fragment): Fragment[] {
-  const left = new Set(whole.vertices)
-  for (const vertex of path) left.delete(vertex)
+  for (const vertex of path) vertex.fragment = undefined
   const fragments: Fragment[] = []
-  for (const start of left) {
-    left.delete(start)
+  for (const start of whole.vertices) {
+    if (start.fragment !== whole) continue
+    const fragment = emptyFragment()
+    fragments.push(fragment)
+    start.fragment = fragment
     const found = [start]
     for (const vertex of found) {
       const visit = (neighbour: Vertex) => {
-        if (left.delete(neighbour)) found.push(neighbour)
+        if (neighbour.fragment !== whole) return
+        neighbour.fragment = fragment
+        found.push(neighbour)
       }
       for (const segment of vertex.above) visit(segment.top)
       for (const segment of vertex.below) visit(segment.bottom)
     }
-    fragments.push(fragment(found))
   }
+  for (const vertex of whole.vertices) if (vertex.fragment) include(vertex, vertex.fragment)
   return fragments
 }
 
-/** From the top row to the bottom row of some part of the fragment, past as many nodes as possible. */
+/** From row to row down some part of the fragment, past as many nodes as possible. */
 function heaviestPath(part: Fragment): Vertex[] {
-  const weight = new Map<Vertex, number>()
-  const inside = new Set(part.vertices)
   const next = (vertex: Vertex): Vertex | undefined => {
     let best: Vertex | undefined
     for (const { bottom } of vertex.below)
-      if (inside.has(bottom) && (!best || (weight.get(bottom) ?? 0) > (weight.get(best) ?? 0))) best = bottom
+      if (bottom.fragment === part && (!best || bottom.score > best.score)) best = bottom
     return best
   }
   let start: Vertex | undefined
-  for (const vertex of part.vertices.toSorted((a, b) => b.rank - a.rank || a.index - b.index)) {
-    const below = next(vertex)
-    const own = vertex.lane ? 1 : NODE_OVER_LANE
-    weight.set(vertex, own + (below ? (weight.get(below) ?? 0) : 0))
-    if (!start || (weight.get(vertex) ?? 0) > (weight.get(start) ?? 0)) start = vertex
+  for (const vertex of part.vertices.toReversed()) {
+    vertex.score = (vertex.lane ? 1 : NODE_OVER_LANE) + (next(vertex)?.score ?? 0)
+    if (!start || vertex.score >= start.score) start = vertex
   }
   const path: Vertex[] = []
   for (let vertex = start; vertex; vertex = next(vertex)) path.push(vertex)
@@ -108,95 +105,92 @@ function heaviestPath(part: Fragment): Vertex[] {
 
 const NODE_OVER_LANE = 1000
 
+/** A segment of a fragment; `undefined` is an end in the fragment, a number the place of an end outside. */
+interface Strand {
+  readonly gap: number
+  readonly top: number | undefined
+  readonly bottom: number | undefined
+}
+
+/** Beyond all fragments of one path. */
+const FAR = 1e9
+
 /** Nearest to the path first. A fragment takes the side where its lines cross fewer of those already placed. If that
- *  is equal, a lane takes the side with less beside it, else the right one, so that nested skips stay together; nodes
- *  go left or right as they run before or after their neighbour on the path, unless that side is already fuller. */
-function takeSides(
-  path: readonly Vertex[],
-  fragments: readonly Fragment[],
-  bearings: ReadonlyMap<Vertex, Side>,
-): { part: Fragment; side: Side }[] {
-  const onPath = new Set(path)
-  const top = path[0]?.rank ?? 0
-  const neighbour = (part: Fragment) => path[clamp((part.head?.rank ?? part.first) - top, path.length - 1)]
-  const distance = ({ head, ...part }: Fragment) => {
-    const beside = neighbour({ head, ...part })
-    return head && beside ? Math.abs(head.index - runsAt(beside)) : 0
-  }
-  const crossings = new Gaps()
-  for (const vertex of path)
-    for (const segment of [...vertex.above, ...vertex.below]) {
-      const outside = bearings.get(segment.top === vertex ? segment.bottom : segment.top)
-      if (outside) crossings.add(segment, vertex, 0, outside * FAR)
-    }
+ *  is equal, a lane takes the side with fewer nodes beside it, else the right one, so that nested skips stay
+ *  together; nodes go left or right as they run before or after their neighbour on the path, unless that side is
+ *  already much fuller. */
+function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Fragment; side: Side }[] {
+  const [first] = path
+  if (!first) return []
+  const neighbour = ({ head, first: rank }: Fragment) =>
+    path[Math.max(0, Math.min(path.length - 1, (head?.rank ?? rank) - first.rank))] ?? first
+  const distance = (part: Fragment) => (part.head ? Math.abs(part.head.index - runsAt(neighbour(part))) : 0)
+  const span = (part: Fragment) => part.last - part.first
+  const placed = new PlacedStrands()
+  for (const vertex of path) for (const strand of strandsOf(vertex, undefined)) placed.add(strand, 0)
   const filled = { [-1]: new Map<number, number>(), 1: new Map<number, number>() }
-  let places = 0
 
   return fragments
-    .toSorted((a, b) => a.last - a.first - (b.last - b.first) || distance(a) - distance(b))
-    .map((part) => {
-      places += 1
-      const inside = new Set(part.vertices)
-      const attached: { segment: Segment; own: Vertex; other: number }[] = []
-      for (const own of part.vertices)
-        for (const segment of [...own.above, ...own.below]) {
-          const other = segment.top === own ? segment.bottom : segment.top
-          if (inside.has(other)) continue
-          attached.push({ segment, own, other: onPath.has(other) ? 0 : (bearings.get(other) ?? 0) * FAR })
-        }
-      const cost = (side: Side) => {
-        let sum = 0
-        for (const { segment, own, other } of attached)
-          sum += crossings.count(segment, own, side * places, other)
-        return sum
-      }
+    .sort((a, b) => span(a) - span(b) || distance(a) - distance(b))
+    .map((part, i) => {
+      const strands = part.vertices.flatMap((vertex) => strandsOf(vertex, part))
+      const crossings = (side: Side) =>
+        strands.reduce((sum, strand) => sum + placed.crossings(strand, side * (i + 1)), 0)
       const load = (side: Side) => {
         let most = 0
         for (let rank = part.first; rank <= part.last; rank++)
           most = Math.max(most, filled[side].get(rank) ?? 0)
         return most
       }
-      const difference = cost(-1) - cost(1)
-      const beside = neighbour(part)
+      const more = fragments.length > 1 ? crossings(-1) - crossings(1) : 0
       let side: Side
-      if (difference !== 0) side = difference < 0 ? -1 : 1
-      else if (!part.head || !beside) side = load(-1) < load(1) ? -1 : 1
+      if (more !== 0) side = more < 0 ? -1 : 1
+      else if (!part.head) side = load(-1) < load(1) ? -1 : 1
       else {
-        side = part.head.index < runsAt(beside) ? -1 : 1
-        if (load(side) > load(side === 1 ? -1 : 1) + part.head.width / 2) side = side === 1 ? -1 : 1
+        side = part.head.index < runsAt(neighbour(part)) ? -1 : 1
+        const other = side === 1 ? -1 : 1
+        if (load(side) > load(other) + 1.5 * part.head.width) side = other
       }
-      for (const { segment, own, other } of attached) crossings.add(segment, own, side * places, other)
-      for (const vertex of part.vertices)
-        filled[side].set(vertex.rank, (filled[side].get(vertex.rank) ?? 0) + vertex.width)
+      for (const strand of strands) placed.add(strand, side * (i + 1))
+      for (const { rank, width } of part.vertices)
+        filled[side].set(rank, (filled[side].get(rank) ?? 0) + width)
       return { part, side }
     })
 }
 
-/** Further out than any fragment of one path. */
-const FAR = 1e9
+/** The segments of a vertex, those within its fragment only once; without `part` those of a vertex of a path, as far
+ *  as they lead to paths. */
+function strandsOf(own: Vertex, part: Fragment | undefined): Strand[] {
+  const strands: Strand[] = []
+  for (const { bottom } of own.below)
+    if (bottom.fragment === undefined)
+      strands.push({ gap: own.rank, top: undefined, bottom: bottom.bearing * FAR })
+    else if (bottom.fragment === part) strands.push({ gap: own.rank, top: undefined, bottom: undefined })
+  for (const { top } of own.above)
+    if (top.fragment === undefined)
+      strands.push({ gap: own.rank - 1, top: top.bearing * FAR, bottom: undefined })
+  return strands
+}
 
-/** Segments between each two rows as pairs of positions, to count what a further one would cross. */
-class Gaps {
+/** Strands by the gap between rows in which they run. */
+class PlacedStrands {
   readonly #gaps = new Map<number, [number, number][]>()
 
-  add(segment: Segment, own: Vertex, ownPlace: number, otherPlace: number): void {
-    const gap = this.#gaps.get(segment.top.rank) ?? []
-    gap.push(segment.top === own ? [ownPlace, otherPlace] : [otherPlace, ownPlace])
-    this.#gaps.set(segment.top.rank, gap)
+  add({ gap, top, bottom }: Strand, place: number): void {
+    const known = this.#gaps.get(gap)
+    const ends: [number, number] = [top ?? place, bottom ?? place]
+    if (known) known.push(ends)
+    else this.#gaps.set(gap, [ends])
   }
 
-  count(segment: Segment, own: Vertex, ownPlace: number, otherPlace: number): number {
-    const [above, below] = segment.top === own ? [ownPlace, otherPlace] : [otherPlace, ownPlace]
+  crossings({ gap, top, bottom }: Strand, place: number): number {
     let sum = 0
-    for (const [a, b] of this.#gaps.get(segment.top.rank) ?? []) if ((a - above) * (b - below) < 0) sum++
+    for (const [a, b] of this.#gaps.get(gap) ?? [])
+      if ((a - (top ?? place)) * (b - (bottom ?? place)) < 0) sum++
     return sum
   }
 }
 
 function runsAt(vertex: Vertex): number {
   return vertex.lane?.source.index ?? vertex.index
-}
-
-function clamp(position: number, last: number): number {
-  return Math.max(0, Math.min(last, position))
 }

@@ -3,6 +3,8 @@
  *
  *  The frame is Sugiyama, Tagawa, Toda: "Methods for visual understanding of hierarchical system structures" (1981):
  *  break cycles, rank, order, place, route. */
+import type { Column } from './columns.ts'
+import type { Fragment } from './fragments.ts'
 import type { Point } from './types.ts'
 
 /** How much more a gradient counts than data when the main path is chosen. */
@@ -30,8 +32,16 @@ export interface Vertex {
   /** lanes.ts: segments to the rows above and below. */
   readonly above: Segment[]
   readonly below: Segment[]
+  /** fragments.ts: the fragment it belongs to; if it has been taken out of it as part of a path, on which side that
+   *  path is (-1 left, 1 right, 0 the path in hand). */
+  fragment: Fragment | undefined
+  bearing: number
+  /** fragments.ts, order.ts: by what a vertex is compared with others just now. */
+  score: number
   /** order.ts: position within the row. */
   place: number
+  /** columns.ts */
+  column: Column | undefined
   /** Centre. place.ts, route.ts */
   x: number
   y: number
@@ -115,7 +125,11 @@ function vertex(
     after: 0,
     above: [],
     below: [],
+    fragment: undefined,
+    bearing: 0,
+    score: 0,
     place: 0,
+    column: undefined,
     x: 0,
     y: 0,
   }

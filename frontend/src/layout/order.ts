@@ -1,45 +1,61 @@
 /** Rows with some order in, rows with few crossings out. */
 import type { Segment, Vertex } from './model.ts'
 
-/** Rounds of one start after which it has no more to give, and rounds in a row without gain before that. */
-const ROUNDS = 16
-const PATIENCE = 4
+/** Rounds of one start at most, and rounds in a row without gain after which it has no more to give. */
+const ROUNDS = 8
+const PATIENCE = 3
 
-/** Above this many vertices only the first start is tried, and for fewer rounds: the rest costs more time than the
- *  few crossings it saves in a drawing that nobody sees as a whole. */
-const LARGE = 3000
-const ROUNDS_IF_LARGE = 8
+/** Above this many vertices only the most promising start is improved: trying all costs more time than the few
+ *  crossings it saves in a drawing that nobody sees as a whole. */
+const LARGE = 2500
+
+/** The first start is made for reading. Another order must save this share of its crossings to be better. */
+const WORTH = 0.2
 
 /** The best order found, set in `place`. Each start is improved by barycentre sweeps (Sugiyama 1981) and by exchange
- *  of neighbours (Gansner et al.: "A technique for drawing directed graphs", 1993). Of equally good orders the
- *  earliest wins, so a first start without crossings stays as it is. */
+ *  of neighbours (Gansner et al.: "A technique for drawing directed graphs", 1993). */
 export function reduceCrossings(starts: readonly (() => Vertex[][])[]): Vertex[][] {
-  let best: Vertex[][] = []
-  let fewest = Number.POSITIVE_INFINITY
+  const orders: Order[] = []
   for (const start of starts) {
-    const rows = start()
-    const large = rows.reduce((sum, row) => sum + row.length, 0) > LARGE
-    if (large && best.length > 0) break
-    rows.forEach(setPlaces)
-    let least = Number.POSITIVE_INFINITY
-    let idle = 0
-    for (let round = 0; round <= (large ? ROUNDS_IF_LARGE : ROUNDS) && idle < PATIENCE; round++) {
-      if (round > 0) {
-        sweep(rows, round % 2 === 1, round % 4 >= 2)
-        exchange(rows)
-      }
-      const count = crossings(rows)
-      idle = count < least ? 0 : idle + 1
-      least = Math.min(least, count)
-      if (count < fewest) {
-        fewest = count
-        best = rows.map((row) => row.slice())
-      }
-      if (fewest === 0) break
-    }
-    if (fewest === 0) break
+    orders.push(counted(start()))
+    if (orders.at(-1)?.count === 0) break
   }
-  best.forEach(setPlaces)
+  const [first] = orders
+  if (!first) return []
+  const byCount = orders.toSorted((a, b) => a.count - b.count)
+  const large = first.rows.reduce((sum, row) => sum + row.length, 0) > LARGE
+  let best = { rows: first.rows, count: first.count * (1 - WORTH) }
+  for (const order of large ? byCount.slice(0, 1) : byCount) {
+    if (best.count === 0) break
+    const better = improve(order)
+    if (better.count < best.count) best = better
+  }
+  best.rows.forEach(setPlaces)
+  return best.rows
+}
+
+interface Order {
+  readonly rows: Vertex[][]
+  readonly count: number
+}
+
+function counted(rows: Vertex[][]): Order {
+  rows.forEach(setPlaces)
+  return { rows, count: crossings(rows) }
+}
+
+function improve(start: Order): Order {
+  const rows = start.rows.map((row) => row.slice())
+  rows.forEach(setPlaces)
+  let best = start
+  let idle = 0
+  for (let round = 1; round <= ROUNDS && idle < PATIENCE && best.count > 0; round++) {
+    sweep(rows, round % 2 === 1, round % 4 >= 2)
+    exchange(rows)
+    const count = crossings(rows)
+    idle = count < best.count ? 0 : idle + 1
+    if (count < best.count) best = { rows: rows.map((row) => row.slice()), count }
+  }
   return best
 }
 
@@ -75,24 +91,21 @@ function setPlaces(row: readonly Vertex[]): void {
   })
 }
 
-/** Sort each row by the mean place of the neighbours in the row before. `flip` turns round those that tie. */
+/** Sort each row by the mean place of the neighbours in the row before; vertices without any stay where they are.
+ *  `flip` turns round those that tie. */
 function sweep(rows: readonly Vertex[][], downwards: boolean, flip: boolean): void {
   for (const row of downwards ? rows : rows.toReversed()) {
-    const wish = new Map<Vertex, number>()
-    for (const vertex of row) {
+    const movable = row.filter((vertex) => (downwards ? vertex.above : vertex.below).length > 0)
+    for (const vertex of movable) {
       let sum = 0
-      const segments = downwards ? vertex.above : vertex.below
-      for (const { top, bottom } of segments) sum += downwards ? top.place : bottom.place
-      if (segments.length > 0) wish.set(vertex, sum / segments.length)
+      if (downwards) for (const { top } of vertex.above) sum += top.place
+      else for (const { bottom } of vertex.below) sum += bottom.place
+      vertex.score = sum / (downwards ? vertex.above : vertex.below).length
     }
-    const movable = row
-      .filter((vertex) => wish.has(vertex))
-      .sort(
-        (a, b) => (wish.get(a) ?? 0) - (wish.get(b) ?? 0) || (flip ? b.place - a.place : a.place - b.place),
-      )
-    let next = 0
-    row.forEach((vertex, i) => {
-      if (wish.has(vertex)) row[i] = movable[next++] ?? vertex
+    const places = movable.map((vertex) => vertex.place)
+    movable.sort((a, b) => a.score - b.score || (flip ? b.place - a.place : a.place - b.place))
+    movable.forEach((vertex, i) => {
+      row[places[i] as number] = vertex
     })
     setPlaces(row)
   }

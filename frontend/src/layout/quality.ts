@@ -26,7 +26,8 @@ export function trespasses({ nodes, edges }: Layout): [Route, Placed][] {
         const node = byTop[i] as Placed
         if (top(node) > high) break
         if (node.id === edge.source || node.id === edge.target) continue
-        const beside = Math.max(a.x, b.x) < node.x - node.width / 2 || Math.min(a.x, b.x) > node.x + node.width / 2
+        const beside =
+          Math.max(a.x, b.x) < node.x - node.width / 2 || Math.min(a.x, b.x) > node.x + node.width / 2
         if (!beside && top(node) + node.height >= low) found.push([edge, node])
       }
     }

@@ -2,9 +2,19 @@
  *  effects fetch whatever the current choice needs and fetch again when a run's change token moves. */
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal, untracked } from '@preact/signals'
 import { type Api, ApiError, type Place, samePlace } from '../api/api.ts'
+import type { Extent } from '../heatmap/axis.ts'
 import { type Domain, domain } from '../heatmap/columns.ts'
+import { commonExtent } from '../heatmap/tensors.ts'
 import type { Host } from '../host.ts'
-import { type Health, type Level, type ModelEntry, ROOT_ID, type Runs, type Steps } from '../schema.ts'
+import {
+  type Health,
+  type Kind,
+  type Level,
+  type ModelEntry,
+  ROOT_ID,
+  type Runs,
+  type Steps,
+} from '../schema.ts'
 import { createHistories, type Histories } from './histories.ts'
 import { type Choice, fromLink, type Stat, toLink } from './link.ts'
 import { createPanels, type Panels } from './panels.ts'
@@ -44,6 +54,8 @@ export interface Store {
   readonly allSteps: ReadonlySignal<readonly number[]>
   /** The steps over which the heat maps of all panels extend. */
   readonly domain: ReadonlySignal<Domain>
+  /** What all open tracks of a kind span together, for panels with locked axes. */
+  readonly ranges: ReadonlySignal<Readonly<Record<Kind, Extent | null>>>
   /** The step that colours and cursor stand for: the chosen one, else the last. */
   readonly shownStep: ReadonlySignal<number | null>
 
@@ -86,12 +98,18 @@ export function createStore(api: Api, host: Host): Store {
   const shownStep = computed(() => step.value ?? allSteps.value.at(-1) ?? null)
   const histories = createHistories(api, (at) => entryOf(latest(runs.state.value), at)?.token, attempt)
 
-  let before: Domain = domain([])
+  let kept: Domain = domain([])
   const shownDomain = computed(() => {
     const next = domain(histories.ready.value.map((history) => history.steps))
     // The same object while nothing moved, so that heat maps need not be drawn again.
-    if (next.first !== before.first || next.last !== before.last) before = next
-    return before
+    if (next.first !== kept.first || next.last !== kept.last) kept = next
+    return kept
+  })
+
+  const ranges = computed(() => {
+    const tracks = histories.ready.value.flatMap((history) => history.tracks)
+    const of = (kind: Kind): Extent | null => commonExtent(tracks.filter(({ head }) => head.kind === kind))
+    return { value: of('value'), grad: of('grad') }
   })
 
   /** How the next change of the address is written. */
@@ -201,6 +219,7 @@ export function createStore(api: Api, host: Host): Store {
     entry,
     allSteps,
     domain: shownDomain,
+    ranges,
     shownStep,
     openLevel(id, select) {
       batch(() => {

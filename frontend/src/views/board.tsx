@@ -37,7 +37,6 @@ export function Board(): JSX.Element {
           const own = panels.filter((panel) => panel.column % columns === column)
           const line = target?.column === column ? target.position : null
           return (
-            // biome-ignore lint/suspicious/noArrayIndexKey: a column is its index
             <div key={column} class="column" data-column={column} style={{ width: `${columnWidth}px` }}>
               {own.map((panel, position) => (
                 <div key={panelKey(panel)} data-panel>
@@ -74,10 +73,12 @@ function EmptyBoard(): JSX.Element {
     <div class="empty-board">
       <h2>No panels yet</h2>
       <p>
-        Drag a module here, or point at it and press its <b>+</b> button. With the keyboard: move to it with the
-        arrow keys and press <kbd>P</kbd>.
+        Drag a module here, or point at it and press its <b>+</b> button. With the keyboard: move to it with
+        the arrow keys and press <kbd>P</kbd>.
       </p>
-      <p class="muted">A panel shows how the inputs, outputs, parameters and gradients of a module change over time.</p>
+      <p class="muted">
+        A panel shows how the inputs, outputs, parameters and gradients of a module change over time.
+      </p>
     </div>
   )
 }

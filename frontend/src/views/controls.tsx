@@ -1,20 +1,27 @@
 /** Buttons, menus and dialogs that the views share. */
 import { useSignal } from '@preact/signals'
-import type { ComponentChildren, JSX } from 'preact'
+import type { ComponentChildren, JSX, TargetedMouseEvent } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { Icon, type IconName } from './icons.tsx'
 
 export interface IconButtonProps {
   readonly icon: IconName
   readonly label: string
-  readonly onClick: (event: JSX.TargetedMouseEvent<HTMLButtonElement>) => void
+  readonly onClick: (event: TargetedMouseEvent<HTMLButtonElement>) => void
   readonly disabled?: boolean
   readonly pressed?: boolean
   /** Shown in the tip behind the label. */
   readonly keys?: string
 }
 
-export function IconButton({ icon, label, onClick, disabled = false, pressed, keys }: IconButtonProps): JSX.Element {
+export function IconButton({
+  icon,
+  label,
+  onClick,
+  disabled = false,
+  pressed,
+  keys,
+}: IconButtonProps): JSX.Element {
   return (
     <button
       type="button"
@@ -41,7 +48,14 @@ export interface PopoverProps {
 }
 
 /** A button that opens a small sheet below it. Escape, a press outside, or leaving by Tab closes it. */
-export function Popover({ label, icon, text, children, side = 'start', class: name = '' }: PopoverProps): JSX.Element {
+export function Popover({
+  label,
+  icon,
+  text,
+  children,
+  side = 'start',
+  class: name = '',
+}: PopoverProps): JSX.Element {
   const open = useSignal(false)
   const root = useRef<HTMLDivElement>(null)
   const button = useRef<HTMLButtonElement>(null)
@@ -176,4 +190,3 @@ export function Dialog({ title, class: name = '', onClose, children, tools }: Di
     </dialog>
   )
 }
-

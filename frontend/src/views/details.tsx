@@ -2,9 +2,9 @@
  *  closes it; that of the selected node stays. */
 import type { JSX } from 'preact'
 import { useLayoutEffect, useRef } from 'preact/hooks'
+import * as format from '../format.ts'
 import { detailsOf } from '../graph/details.ts'
 import type { PlacedBox } from '../graph/picture.ts'
-import * as format from '../format.ts'
 
 export interface DetailsProps {
   readonly box: PlacedBox
@@ -20,13 +20,23 @@ export interface DetailsProps {
 
 const GAP = 10
 
-export function Details({ box, anchor, statLine, pinned, onEnter, onLeave, onAdd, onOpen }: DetailsProps): JSX.Element {
+export function Details({
+  box,
+  anchor,
+  statLine,
+  pinned,
+  onEnter,
+  onLeave,
+  onAdd,
+  onOpen,
+}: DetailsProps): JSX.Element {
   const card = useRef<HTMLDivElement>(null)
   useLayoutEffect(() => {
     if (card.current !== null) place(card.current, anchor)
   })
   const { node } = box
   return (
+    // biome-ignore lint/a11y/useAriaPropsSupportedByRole: the label goes with the role "group"
     <div
       id="details"
       role={pinned ? 'group' : 'tooltip'}
@@ -40,7 +50,9 @@ export function Details({ box, anchor, statLine, pinned, onEnter, onLeave, onAdd
         <strong>{box.title}</strong>
         {node !== null && <span class="muted"> {format.shorten(format.visible(node.class_name), 60)}</span>}
       </p>
-      {node !== null && node.path !== node.name && <p class="details-path">{format.shorten(format.visible(node.path), 90)}</p>}
+      {node !== null && node.path !== node.name && (
+        <p class="details-path">{format.shorten(format.visible(node.path), 90)}</p>
+      )}
       {statLine !== '' && <p class="details-stat">{statLine}</p>}
       {box.badges.map(({ text, meaning, warning }) => (
         <p key={text} class={warning ? 'details-badge warning' : 'details-badge'}>
@@ -52,7 +64,6 @@ export function Details({ box, anchor, statLine, pinned, onEnter, onLeave, onAdd
           {title !== '' && <p class="details-title">{title}</p>}
           <dl>
             {rows.map(({ name, value }, position) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: rows have no other identity, and never move
               <div key={position}>
                 <dt>{name === '' ? '–' : format.shorten(name, 40)}</dt>
                 <dd>{value}</dd>
@@ -82,7 +93,11 @@ function place(card: HTMLElement, anchor: DOMRect): void {
   const { offsetWidth: width, offsetHeight: height } = card
   const fitsRight = anchor.right + GAP + width <= innerWidth
   const fitsLeft = anchor.left - GAP - width >= 0
-  const left = fitsRight ? anchor.right + GAP : fitsLeft ? anchor.left - GAP - width : (innerWidth - width) / 2
+  const left = fitsRight
+    ? anchor.right + GAP
+    : fitsLeft
+      ? anchor.left - GAP - width
+      : (innerWidth - width) / 2
   const top = fitsRight || fitsLeft ? anchor.top - 4 : anchor.bottom + GAP
   card.style.left = `${Math.max(4, left)}px`
   card.style.top = `${Math.max(4, Math.min(innerHeight - height - 4, top))}px`

@@ -22,7 +22,13 @@ export const dragged = signal<Dragged | null>(null)
 const THRESHOLD = 5
 
 /** Follows a pointer that went down on something that stands for the invocation `node` of `model`. */
-export function followDrag(down: PointerEvent, store: Store, model: string, node: string, label: string): void {
+export function followDrag(
+  down: PointerEvent,
+  store: Store,
+  model: string,
+  node: string,
+  label: string,
+): void {
   if (down.button !== 0) return
   let moving = false
   const move = (event: PointerEvent): void => {

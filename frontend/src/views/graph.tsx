@@ -7,7 +7,18 @@ import { measureText } from '../graph/measure.ts'
 import { boxesInView, neighbour, type Picture, type PlacedBox, pictureOf } from '../graph/picture.ts'
 import { sceneOf } from '../graph/scene.ts'
 import { type Tint, tintOf } from '../graph/tint.ts'
-import { centreOn, fitAll, fitFirst, pan, reveal, type Size, TEXT_SCALE, toWorld, type View, zoomAt } from '../graph/viewport.ts'
+import {
+  centreOn,
+  fitAll,
+  fitFirst,
+  pan,
+  reveal,
+  type Size,
+  TEXT_SCALE,
+  toWorld,
+  type View,
+  zoomAt,
+} from '../graph/viewport.ts'
 import { type Level, ROOT_ID } from '../schema.ts'
 import { latest } from '../state/resource.ts'
 import { parentId } from '../state/store.ts'
@@ -16,7 +27,7 @@ import { IconButton } from './controls.tsx'
 import { Details } from './details.tsx'
 import { emptiestColumn, followDrag } from './drag.ts'
 import { Minimap } from './minimap.tsx'
-import { NodeView, type NodeActions } from './node.tsx'
+import { type NodeActions, NodeView } from './node.tsx'
 import { listenPanZoom } from './pointer.ts'
 import { Failure, GraphSkeleton } from './states.tsx'
 
@@ -29,7 +40,12 @@ export function GraphPane(): JSX.Element {
       {level !== undefined && <Graph level={level} />}
       {level === undefined && loadable.kind !== 'failed' && <GraphSkeleton />}
       {loadable.kind === 'failed' && (
-        <Failure what="The graph could not be loaded" text={loadable.text} retry={store.retry} floating={level !== undefined} />
+        <Failure
+          what="The graph could not be loaded"
+          text={loadable.text}
+          retry={store.retry}
+          floating={level !== undefined}
+        />
       )}
     </section>
   )
@@ -44,7 +60,10 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const theme = store.host.theme.value
   const picture = useMemo(() => pictureOf(sceneOf(level, measureText), dataEdges), [level, dataEdges])
   const health = latest(store.health.state.value)
-  const tint = useMemo(() => (health === undefined || store.stat.value === null ? null : tintOf(health)), [health, store.stat.value])
+  const tint = useMemo(
+    () => (health === undefined || store.stat.value === null ? null : tintOf(health)),
+    [health, store.stat.value],
+  )
   const key = `${level.model}\n${level.node.id}`
   const graph = useGraph(key, picture)
 
@@ -74,12 +93,16 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const actions: NodeActions = {
     activate(box) {
       if (box.node !== null && box.node.children > 0) open(box)
-      else if (box.node !== null) store.selected.value = store.selected.value === box.node.id ? null : box.node.id
+      else if (box.node !== null)
+        store.selected.value = store.selected.value === box.node.id ? null : box.node.id
     },
     addPanel,
     enter(box, how) {
       if (how === 'pointer') tip.enter(box.key)
-      else focused.value = box.key
+      else {
+        tip.close()
+        focused.value = box.key
+      }
     },
     leave(how) {
       if (how === 'pointer') tip.leave()
@@ -91,7 +114,10 @@ function Graph({ level }: { level: Level }): JSX.Element {
   }
 
   const currentKey = picture.box(graph.current.value)?.key ?? selectedBox?.key ?? picture.boxes[0]?.key
-  const shown = withKeys(picture, graph.shown.value, [focused.value, graph.view.value === null ? null : currentKey])
+  const shown = withKeys(picture, graph.shown.value, [
+    focused.value,
+    graph.view.value === null ? null : currentKey,
+  ])
   const detailed = picture.box(hovered.value ?? focused.value ?? selectedBox?.key ?? '')
   const panels = store.panels.list.value.filter((panel) => panel.model === model)
 
@@ -105,12 +131,16 @@ function Graph({ level }: { level: Level }): JSX.Element {
     else if (event.key === 'Home') graph.focus(picture.boxes[0])
     else if (event.key === 'End') graph.focus(picture.boxes.at(-1))
     else if (event.key.toLowerCase() === 'p' && box !== undefined) addPanel(box)
-    else if (event.key === 'Backspace' && level.node.id !== ROOT_ID) store.openLevel(parentId(level.node.id), level.node.id)
+    else if (event.key === 'Backspace' && level.node.id !== ROOT_ID)
+      store.openLevel(parentId(level.node.id), level.node.id)
     else if (event.key.toLowerCase() === 'f' && box !== undefined) graph.centre(box)
     else if (event.key === '+' || event.key === '=') graph.zoom(1.25)
     else if (event.key === '-') graph.zoom(0.8)
     else if (event.key === '0') graph.fit()
-    else if (event.key === 'Escape' && (hovered.value !== null || store.selected.value !== null || focused.value !== null)) {
+    else if (
+      event.key === 'Escape' &&
+      (hovered.value !== null || store.selected.value !== null || focused.value !== null)
+    ) {
       tip.close()
       store.selected.value = null
       focused.value = null
@@ -127,8 +157,14 @@ function Graph({ level }: { level: Level }): JSX.Element {
       onKeyDown={keys}
       data-far={(graph.view.value?.scale ?? 1) < TEXT_SCALE}
     >
-      <canvas ref={graph.canvas} class="wires" aria-hidden="true" />
-      <div class="world" ref={graph.world} role="group" aria-label={`Modules called by ${level.node.path || level.node.class_name}`}>
+      <canvas ref={graph.canvas} class="wires" />
+      {/* biome-ignore lint/a11y/useSemanticElements: a fieldset is for forms */}
+      <div
+        class="world"
+        ref={graph.world}
+        role="group"
+        aria-label={`Modules called by ${level.node.path || level.node.class_name}`}
+      >
         {shown.map((box) => (
           <NodeView
             key={box.key}
@@ -150,7 +186,15 @@ function Graph({ level }: { level: Level }): JSX.Element {
         <IconButton icon="fit" label="Fit the whole graph" keys="0" onClick={graph.fit} />
       </div>
       <Minimap picture={picture} view={graph.view} pane={graph.size} look={look} />
-      <Tip box={detailed} graph={graph} tint={tint} pinned={detailed !== undefined && detailed === selectedBox} tip={tip} addPanel={addPanel} open={open} />
+      <Tip
+        box={detailed}
+        graph={graph}
+        tint={tint}
+        pinned={detailed !== undefined && detailed === selectedBox}
+        tip={tip}
+        addPanel={addPanel}
+        open={open}
+      />
     </div>
   )
 }
@@ -161,7 +205,11 @@ function focusedKey(): string | undefined {
 }
 
 /** Boxes in view, and those that must stay in the document: the focused one and the tab stop. */
-function withKeys(picture: Picture, shown: readonly PlacedBox[], keys: readonly (string | null | undefined)[]): PlacedBox[] {
+function withKeys(
+  picture: Picture,
+  shown: readonly PlacedBox[],
+  keys: readonly (string | null | undefined)[],
+): PlacedBox[] {
   const all = new Map(shown.map((box) => [box.key, box]))
   for (const key of keys) {
     const box = key ? picture.box(key) : undefined
@@ -181,7 +229,7 @@ const [SHOW_MS, HIDE_MS] = [90, 160]
 
 /** The pointer may travel from a node to its tooltip without losing it. */
 function useTip(hovered: Signal<string | null>): TipState {
-  const timer = useRef<ReturnType<typeof setTimeout>>()
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined)
   const later = (key: string | null, wait: number): void => {
     clearTimeout(timer.current)
     timer.current = setTimeout(() => {
@@ -334,7 +382,8 @@ function useGraph(key: string, picture: Picture): GraphView {
       world,
       zoom: (factor) => change((now) => zoomAt(now, factor, middle())),
       fit: () => change(() => fitAll(newest.current, size.peek())),
-      centre: (box) => change((now) => centreOn({ ...now, scale: Math.max(now.scale, 0.85) }, box, size.peek())),
+      centre: (box) =>
+        change((now) => centreOn({ ...now, scale: Math.max(now.scale, 0.85) }, box, size.peek())),
       focus(box) {
         if (box === undefined) return
         current.value = box.key

@@ -2,7 +2,7 @@
  *  It is for the pointer only: keys reach every node anyway. */
 import type { Signal } from '@preact/signals'
 import { effect } from '@preact/signals'
-import type { JSX } from 'preact'
+import type { JSX, TargetedPointerEvent } from 'preact'
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import { drawMinimap, type Look, minimapView } from '../graph/draw.ts'
 import type { Picture } from '../graph/picture.ts'
@@ -34,7 +34,7 @@ export function Minimap({ picture, view, pane, look }: MinimapProps): JSX.Elemen
       drawMinimap(context, picture, now, size, MAP, devicePixelRatio, look)
     }),
   )
-  const go = (event: JSX.TargetedPointerEvent<HTMLCanvasElement>): void => {
+  const go = (event: TargetedPointerEvent<HTMLCanvasElement>): void => {
     const now = view.peek()
     if (now === null || event.buttons === 0) return
     const { left, top } = event.currentTarget.getBoundingClientRect()
@@ -45,7 +45,6 @@ export function Minimap({ picture, view, pane, look }: MinimapProps): JSX.Elemen
     <canvas
       ref={canvas}
       class="minimap"
-      aria-hidden="true"
       width={MAP.width * devicePixelRatio}
       height={MAP.height * devicePixelRatio}
       style={{ width: `${MAP.width}px`, height: `${MAP.height}px` }}

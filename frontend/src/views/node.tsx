@@ -26,7 +26,16 @@ export interface NodeViewProps {
   readonly actions: NodeActions
 }
 
-export function NodeView({ box, theme, tint, panels, current, selected, described, actions }: NodeViewProps): JSX.Element {
+export function NodeView({
+  box,
+  theme,
+  tint,
+  panels,
+  current,
+  selected,
+  described,
+  actions,
+}: NodeViewProps): JSX.Element {
   const { node } = box
   const opens = node !== null && node.children > 0
   const value = node === null ? undefined : tint?.value(node.index)
@@ -97,7 +106,12 @@ function Marks({ node, panels }: { node: string; panels: readonly Panel[] }): JS
   return (
     <span class="marks">
       {own.map(({ slot }) => (
-        <span key={slot} class="mark" style={{ background: panelMark(slot).colour }} title={`Panel ${panelMark(slot).letter}`}>
+        <span
+          key={slot}
+          class="mark"
+          style={{ background: panelMark(slot).colour }}
+          title={`Panel ${panelMark(slot).letter}`}
+        >
           {panelMark(slot).letter}
         </span>
       ))}

@@ -3,12 +3,12 @@ import { useSignal } from '@preact/signals'
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import type { Place } from '../api/api.ts'
-import type { History, Track } from '../api/decode.ts'
+import type { History } from '../api/decode.ts'
 import * as format from '../format.ts'
-import type { Extent } from '../heatmap/axis.ts'
 import { panelMark } from '../heatmap/colours.ts'
+import { statusText } from '../heatmap/plot.ts'
 import { commonExtent, hasGradients, type TensorTracks, tensorsOf } from '../heatmap/tensors.ts'
-import { ROOT_ID } from '../schema.ts'
+import { ROOT_ID, Status } from '../schema.ts'
 import { FULL_STEPS, PANEL_STEPS } from '../state/histories.ts'
 import { type Panel, panelKey } from '../state/panels.ts'
 import { type Loadable, latest } from '../state/resource.ts'
@@ -16,8 +16,8 @@ import { parentId } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { Dialog, IconButton, Popover } from './controls.tsx'
 import { followDrag } from './drag.ts'
-import { saveCsv, savePanelPicture } from './save.ts'
 import { PlotView } from './plot.tsx'
+import { saveCsv, savePanelPicture } from './save.ts'
 import { Failure } from './states.tsx'
 import { DataTable } from './table.tsx'
 
@@ -53,19 +53,29 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
   }
   const column = panel.column % columns
   return (
-    <article ref={root} class="panel" aria-label={`Panel ${mark.letter}: ${title}`} style={{ '--mark': mark.colour }}>
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: the buttons of the menu do the same */}
+    <article
+      ref={root}
+      class="panel"
+      aria-label={`Panel ${mark.letter}: ${title}`}
+      style={{ '--mark': mark.colour }}
+    >
       <header
         class="panel-head"
         onPointerDown={(event) => {
-          if (!(event.target as Element).closest('button, .sheet')) followDrag(event, store, panel.model, panel.node, title)
+          if (!(event.target as Element).closest('button, .sheet'))
+            followDrag(event, store, panel.model, panel.node, title)
         }}
       >
         <span class="mark" aria-hidden="true">
           {mark.letter}
         </span>
         <h2 title={format.visible(panel.node)}>
-          <button type="button" class="plain" title="Show in the graph" onClick={() => showInGraph(store, panel)}>
+          <button
+            type="button"
+            class="plain"
+            title="Show in the graph"
+            onClick={() => showInGraph(store, panel)}
+          >
             {title}
           </button>
         </h2>
@@ -75,11 +85,21 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
             {(close) => (
               <ul class="menu">
                 <Item text="Move left" disabled={column === 0} act={() => move(-1, 0)} close={close} />
-                <Item text="Move right" disabled={column >= columns - 1} act={() => move(1, 0)} close={close} />
+                <Item
+                  text="Move right"
+                  disabled={column >= columns - 1}
+                  act={() => move(1, 0)}
+                  close={close}
+                />
                 <Item text="Move up" act={() => move(0, -1)} close={close} />
                 <Item text="Move down" act={() => move(0, 1)} close={close} />
                 <Item text="Data table" act={() => (open.value = 'table')} close={close} />
-                <Item text="Save as PNG" disabled={first === undefined} act={() => savePanelPicture(root.current, title)} close={close} />
+                <Item
+                  text="Save as PNG"
+                  disabled={first === undefined}
+                  act={() => savePanelPicture(root.current, title)}
+                  close={close}
+                />
                 <Item
                   text="Save as CSV"
                   disabled={first === undefined}
@@ -89,7 +109,11 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
               </ul>
             )}
           </Popover>
-          <IconButton icon="close" label={`Close panel ${mark.letter}`} onClick={() => store.panels.close(panel)} />
+          <IconButton
+            icon="close"
+            label={`Close panel ${mark.letter}`}
+            onClick={() => store.panels.close(panel)}
+          />
         </span>
       </header>
       <PanelBody held={held} width={width - 2 * PAD - 2} height={PLOT_HEIGHT} />
@@ -102,12 +126,15 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
 /** `layer1.0.conv1` of the call `layer1/0/conv1`. */
 export function panelTitle(node: string): string {
   if (node === ROOT_ID) return 'the whole model'
-  const path = node.split('/').map((part) => part.replace(/^\^/, '').replace(/%(25|2F|23|5E)/gi, decodeURIComponent))
+  const path = node
+    .split('/')
+    .map((part) => part.replace(/^\^/, '').replace(/%(25|2F|23|5E)/gi, decodeURIComponent))
   return format.visible(path.join('.'))
 }
 
 function showInGraph(store: ReturnType<typeof useStore>, panel: Panel): void {
-  if (panel.model !== store.place.value?.model) store.openPlace({ run: store.place.value?.run ?? '', model: panel.model })
+  if (panel.model !== store.place.value?.model)
+    store.openPlace({ run: store.place.value?.run ?? '', model: panel.model })
   store.openLevel(parentId(panel.node), panel.node)
 }
 
@@ -176,8 +203,12 @@ function PanelBody({ held, width, height }: BodyProps): JSX.Element {
           />
         ) : null,
       )}
-      {loaded.length === 0 && held.some(({ loadable }) => loadable.kind !== 'failed') && <PlotSkeleton height={height} />}
-      {loaded.length > 0 && <Tensors loaded={loaded} several={held.length > 1} width={width} height={height} />}
+      {loaded.length === 0 && held.some(({ loadable }) => loadable.kind !== 'failed') && (
+        <PlotSkeleton height={height} />
+      )}
+      {loaded.length > 0 && (
+        <Tensors loaded={loaded} several={held.length > 1} width={width} height={height} />
+      )}
     </div>
   )
 }
@@ -237,6 +268,9 @@ function Tensors({ loaded, several, width, height }: TensorsProps): JSX.Element 
                         key={kind}
                         history={history}
                         track={tracks[kind]}
+                        missing={
+                          tracks.phase === 'eval' && kind === 'grad' ? statusText(Status.EVAL) : 'not logged'
+                        }
                         kind={kind}
                         name={`${title} ${name}${several ? `, run ${run}` : ''}`}
                         width={plotWidth}
@@ -311,13 +345,4 @@ function FullPanel({ panel, onClose }: { panel: Panel; onClose: () => void }): J
       <PanelBody held={held} width={width - 48} height={FULL_HEIGHT} />
     </Dialog>
   )
-}
-
-/** All tracks of the panels that are open, to lock their axes together. */
-export function allTracks(histories: readonly History[], kind: 'value' | 'grad'): readonly Track[] {
-  return histories.flatMap((history) => history.tracks.filter(({ head }) => head.kind === kind))
-}
-
-export function lockedRange(histories: readonly History[], kind: 'value' | 'grad'): Extent | null {
-  return commonExtent(allTracks(histories, kind))
 }

@@ -1,6 +1,6 @@
 /** One heat map: a canvas with its axis labels, the shared step line, and what the pointer is at. */
 import { signal, useSignal } from '@preact/signals'
-import type { JSX } from 'preact'
+import type { CSSProperties, JSX, TargetedPointerEvent } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import type { History, Track } from '../api/decode.ts'
 import * as format from '../format.ts'
@@ -8,14 +8,15 @@ import type { Extent } from '../heatmap/axis.ts'
 import type { Ink } from '../heatmap/colours.ts'
 import { type Domain, nearest, shareOf, ticks } from '../heatmap/columns.ts'
 import { drawPlot } from '../heatmap/draw.ts'
-import { type Plot, plotOf, type Probe, probe } from '../heatmap/plot.ts'
+import { type Plot, type Probe, plotOf, probe } from '../heatmap/plot.ts'
 import type { TimeAxis } from '../state/preferences.ts'
 import { useStore } from './context.ts'
 
 export interface PlotViewProps {
   readonly history: History
-  /** Null where this kind is not logged for the tensor. */
+  /** Null where this kind is not logged for the tensor; `missing` says why. */
   readonly track: Track | null
+  readonly missing: string
   readonly kind: Ink
   readonly name: string
   readonly width: number
@@ -28,13 +29,13 @@ const WORDS: Readonly<Record<Ink, string>> = { value: 'value', grad: 'grad' }
 const MEANING: Readonly<Record<Ink, string>> = { value: 'value', grad: 'gradient' }
 
 export function PlotView(props: PlotViewProps): JSX.Element {
-  const { track, kind, name, width, height } = props
+  const { track, missing, kind, name, width, height } = props
   const box = useRef<HTMLDivElement>(null)
   const near = useOnScreen(box)
   const style = { width: `${width}px`, height: `${height}px` }
   return (
     <figure class={`plot plot-${kind}`} ref={box} style={{ width: `${width}px` }}>
-      {track === null && <Blank reason="not logged" style={style} />}
+      {track === null && <Blank reason={missing} style={style} />}
       {track !== null && !near.value && <div class="plot-area" style={style} />}
       {track !== null && near.value && <Drawn {...props} track={track} />}
       <figcaption class="plot-tag" title={MEANING[kind]}>
@@ -45,7 +46,15 @@ export function PlotView(props: PlotViewProps): JSX.Element {
   )
 }
 
-function Drawn({ history, track, kind, name, width, height, range }: PlotViewProps & { track: Track }): JSX.Element {
+function Drawn({
+  history,
+  track,
+  kind,
+  name,
+  width,
+  height,
+  range,
+}: PlotViewProps & { track: Track }): JSX.Element {
   const store = useStore()
   const canvas = useRef<HTMLCanvasElement>(null)
   const { axis, intensity, normal, lines, timeAxis, lockAxis } = store.preferences.value
@@ -55,7 +64,16 @@ function Drawn({ history, track, kind, name, width, height, range }: PlotViewPro
   const locked = lockAxis ? (store.ranges.value[kind] ?? range) : range
   const rangeKey = locked === null ? '' : `${locked.low} ${locked.high} ${locked.knee}`
   const plot = useMemo(
-    () => plotOf(history, track, domain, Math.round(width * ratio), Math.round(height / 2), axis, locked ?? undefined),
+    () =>
+      plotOf(
+        history,
+        track,
+        domain,
+        Math.round(width * ratio),
+        Math.round(height / 2),
+        axis,
+        locked ?? undefined,
+      ),
     [history, track, domain, width, height, axis, ratio, rangeKey],
   )
   useLayoutEffect(() => {
@@ -63,7 +81,7 @@ function Drawn({ history, track, kind, name, width, height, range }: PlotViewPro
     if (context) drawPlot(context, plot, { theme, ink: kind, intensity, normal, lines }, ratio)
   }, [plot, theme, kind, intensity, normal, lines, ratio])
 
-  const point = (event: JSX.TargetedPointerEvent<HTMLDivElement> | PointerEvent): void => {
+  const point = (event: TargetedPointerEvent<HTMLDivElement>): void => {
     const { left, top } = (event.currentTarget as HTMLElement).getBoundingClientRect()
     const position = nearestAt(plot, (event.clientX - left) / width)
     const value = plot.drawn?.axis.value(1 - (event.clientY - top) / height) ?? 0
@@ -105,7 +123,7 @@ function Drawn({ history, track, kind, name, width, height, range }: PlotViewPro
   )
 }
 
-function Blank({ reason, style }: { reason: string; style: JSX.CSSProperties }): JSX.Element {
+function Blank({ reason, style }: { reason: string; style: CSSProperties }): JSX.Element {
   return (
     <div class="plot-area" style={style}>
       <p class="plot-blank">{reason}</p>
@@ -124,11 +142,15 @@ function Ends({ plot }: { plot: Plot }): JSX.Element | null {
     <>
       <span class="plot-end top">
         {constant ? format.number(extent.high) : format.number(axis.high)}
-        {extent.max > axis.high + room && <b title={`largest value: ${extent.max}`}> ▲{format.number(extent.max)}</b>}
+        {extent.max > axis.high + room && (
+          <b title={`largest value: ${extent.max}`}> ▲{format.number(extent.max)}</b>
+        )}
       </span>
       <span class="plot-end bottom">
         {!constant && format.number(axis.low)}
-        {extent.min < axis.low - room && <b title={`smallest value: ${extent.min}`}> ▼{format.number(extent.min)}</b>}
+        {extent.min < axis.low - room && (
+          <b title={`smallest value: ${extent.min}`}> ▼{format.number(extent.min)}</b>
+        )}
       </span>
     </>
   )
@@ -143,7 +165,9 @@ function BrokenBadge({ plot }: { plot: Plot }): JSX.Element | null {
     [posinf, '+Inf'],
     [neginf, '−Inf'],
   ] as const
-  const full = counts.flatMap(([amount, word]) => (amount > 0 ? [`${format.whole(amount)} ${word}`] : [])).join(', ')
+  const full = counts
+    .flatMap(([amount, word]) => (amount > 0 ? [`${format.whole(amount)} ${word}`] : []))
+    .join(', ')
   return (
     <span class="broken" title={`${full}, first at step ${format.whole(plot.steps[at[0] as number] ?? 0)}`}>
       {kinds} in {format.plural(at.length, 'step')}
@@ -152,7 +176,17 @@ function BrokenBadge({ plot }: { plot: Plot }): JSX.Element | null {
 }
 
 /** Labels of the steps below a heat map, or of the user's time or the clock at those steps. */
-function StepAxis({ history, domain, width, kind }: { history: History; domain: Domain; width: number; kind: TimeAxis }): JSX.Element {
+function StepAxis({
+  history,
+  domain,
+  width,
+  kind,
+}: {
+  history: History
+  domain: Domain
+  width: number
+  kind: TimeAxis
+}): JSX.Element {
   return (
     <div class="step-axis" style={{ width: `${width}px` }} aria-hidden="true">
       {ticks(domain, width, 64).map((step) => (

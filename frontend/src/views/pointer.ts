@@ -32,7 +32,8 @@ export function listenPanZoom(pane: HTMLElement, { pan, zoom, tap }: PanZoom): (
     else pan(-event.deltaX * unit, -event.deltaY * unit)
   }
   const down = (event: PointerEvent): void => {
-    if (event.button > 1 || (event.target as Element).closest('button, .minimap, .graph-tools') !== null) return
+    if (event.button > 1 || (event.target as Element).closest('button, .minimap, .graph-tools') !== null)
+      return
     pointers.set(event.pointerId, spot(event))
     moved = pointers.size > 1 ? TAP_MOVE + 1 : 0
     pane.setPointerCapture(event.pointerId)
@@ -58,9 +59,11 @@ export function listenPanZoom(pane: HTMLElement, { pan, zoom, tap }: PanZoom): (
   }
   const listeners = { pointerdown: down, pointermove: move, pointerup: up, pointercancel: up } as const
   pane.addEventListener('wheel', wheel, { passive: false })
-  for (const [name, listener] of Object.entries(listeners)) pane.addEventListener(name, listener as EventListener)
+  for (const [name, listener] of Object.entries(listeners))
+    pane.addEventListener(name, listener as EventListener)
   return () => {
     pane.removeEventListener('wheel', wheel)
-    for (const [name, listener] of Object.entries(listeners)) pane.removeEventListener(name, listener as EventListener)
+    for (const [name, listener] of Object.entries(listeners))
+      pane.removeEventListener(name, listener as EventListener)
   }
 }

@@ -41,18 +41,27 @@ function linesOf(at: Pointed): Line[] {
   if (wall !== undefined) lines.push(['recorded', new Date(wall * 1000).toLocaleString()])
   if (at.blank !== '') return [...lines, ['no value', at.blank], ...brokenLines(at)]
   const { rows } = at.plot.track
-  const row = (name: 'min' | 'max' | 'mean' | 'std' | 'zeros' | 'size' | 'sampled'): number => rows[name][at.index] as number
+  const row = (name: 'min' | 'max' | 'mean' | 'std' | 'zeros' | 'size' | 'sampled'): number =>
+    rows[name][at.index] as number
   const sampled = row('sampled') < row('size')
   const about = sampled ? ' ≈' : ''
   if (at.bin !== null) {
     const { low, high, entries, kept } = at.bin
     lines.push(['bin', low === high ? format.number(low) : `${format.number(low)} … ${format.number(high)}`])
-    lines.push(['count', `${format.whole(entries)} of ${format.whole(kept)} (${format.percent(kept === 0 ? 0 : entries / kept)})`])
+    lines.push([
+      'count',
+      `${format.whole(entries)} of ${format.whole(kept)} (${format.percent(kept === 0 ? 0 : entries / kept)})`,
+    ])
   }
   lines.push(['min … max', `${format.number(row('min'), 4)} … ${format.number(row('max'), 4)}`])
   lines.push([`mean ± std${about}`, `${format.number(row('mean'))} ± ${format.number(row('std'))}`])
   lines.push([`zeros${about}`, format.percent(row('zeros'))])
-  lines.push(['elements', sampled ? `${format.count(row('size'))}, ${format.count(row('sampled'))} sampled` : format.count(row('size'))])
+  lines.push([
+    'elements',
+    sampled
+      ? `${format.count(row('size'))}, ${format.count(row('sampled'))} sampled`
+      : format.count(row('size')),
+  ])
   return [...lines, ...brokenLines(at)]
 }
 

@@ -45,13 +45,16 @@ export function NoRuns(): JSX.Element {
   return (
     <main class="empty-page">
       <h1>No model is being watched yet</h1>
-      <p>TensorBoard found no TorchExplorer records in its log directory. Record some with one more line in the training script:</p>
+      <p>
+        TensorBoard found no TorchExplorer records in its log directory. Record some with one more line in the
+        training script:
+      </p>
       <pre>
         <code>{CALL}</code>
       </pre>
       <p class="muted">
-        Then start TensorBoard with <code>--logdir runs</code>. This page looks again every few seconds; the graph
-        appears with the first logged step.
+        Then start TensorBoard with <code>--logdir runs</code>. This page looks again every few seconds; the
+        graph appears with the first logged step.
       </p>
     </main>
   )

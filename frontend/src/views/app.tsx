@@ -1,0 +1,212 @@
+/** The whole tab. */
+import { effect, useSignal } from '@preact/signals'
+import type { JSX } from 'preact'
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
+import { graphSvg } from '../export/svg.ts'
+import { measureText } from '../graph/measure.ts'
+import { pictureOf } from '../graph/picture.ts'
+import { sceneOf } from '../graph/scene.ts'
+import { tintOf } from '../graph/tint.ts'
+import { latest } from '../state/resource.ts'
+import type { Store } from '../state/store.ts'
+import { applyTheme } from '../theme.ts'
+import { Board } from './board.tsx'
+import { StoreContext, useStore } from './context.ts'
+import { dragged } from './drag.ts'
+import { GraphPane } from './graph.tsx'
+import { Header } from './header.tsx'
+import { Help } from './help.tsx'
+import { panelTitle } from './panel.tsx'
+import { ProbeTip } from './probe.tsx'
+import { saveSvg, saveSvgAsPng } from './save.ts'
+import { Search } from './search.tsx'
+import { Failure, NoRuns, Waiting } from './states.tsx'
+import { moveStep, Timeline } from './timeline.tsx'
+
+export function App({ store }: { store: Store }): JSX.Element {
+  useLayoutEffect(() => effect(() => applyTheme(document.documentElement, store.host.theme.value)), [])
+  return (
+    <StoreContext.Provider value={store}>
+      <Page />
+    </StoreContext.Provider>
+  )
+}
+
+function Page(): JSX.Element {
+  const store = useStore()
+  const loadable = store.runs.state.value
+  const runs = latest(loadable)
+  if (runs === undefined && loadable.kind === 'failed') {
+    return (
+      <main class="empty-page">
+        <Failure what="The runs could not be loaded" text={loadable.text} retry={store.retry} />
+      </main>
+    )
+  }
+  if (runs === undefined) return <Waiting text="Looking for runs…" />
+  if (runs.runs.every(({ models }) => models.length === 0)) return <NoRuns />
+  return <Explorer />
+}
+
+function Explorer(): JSX.Element {
+  const store = useStore()
+  const open = useSignal<'search' | 'help' | null>(null)
+  const close = (): void => {
+    open.value = null
+  }
+  useEffect(() => {
+    const keys = (event: KeyboardEvent): void => {
+      if (open.value !== null || document.querySelector('dialog[open]') !== null) return
+      const typing = (event.target as Element | null)?.matches(
+        'input:not([type=range]):not([type=checkbox]):not([type=radio]), select, textarea',
+      )
+      const control = event.ctrlKey || event.metaKey
+      if (control && event.key.toLowerCase() === 'k') open.value = 'search'
+      else if (typing || control || event.altKey) return
+      else if (event.key === '/') open.value = 'search'
+      else if (event.key === '?') open.value = 'help'
+      else if (event.key === '[') moveStep(store, -1)
+      else if (event.key === ']') moveStep(store, 1)
+      else return
+      event.preventDefault()
+    }
+    window.addEventListener('keydown', keys)
+    return () => window.removeEventListener('keydown', keys)
+  }, [])
+  const problem = store.entry.value?.problem ?? ''
+  return (
+    <div class="app">
+      <Header
+        onSearch={() => (open.value = 'search')}
+        onHelp={() => (open.value = 'help')}
+        onSaveGraph={(kind) => saveGraph(store, kind)}
+      />
+      <RunsFailure />
+      {problem !== '' ? (
+        <main class="empty-page">
+          <Failure what="This model can’t be shown" text={problem} retry={store.retry} />
+        </main>
+      ) : (
+        <Panes />
+      )}
+      <Timeline />
+      {open.value === 'search' && <Search onClose={close} />}
+      {open.value === 'help' && <Help onClose={close} />}
+      <ProbeTip />
+      <Ghost />
+      <Notice />
+    </div>
+  )
+}
+
+/** The server went away: what is on screen stays. */
+function RunsFailure(): JSX.Element | null {
+  const store = useStore()
+  const loadable = store.runs.state.value
+  return loadable.kind === 'failed' ? (
+    <Failure what="Out of date" text={loadable.text} retry={store.retry} />
+  ) : null
+}
+
+const [LEAST_SHARE, MOST_SHARE, SHARE_STEP] = [0.15, 0.85, 0.02]
+
+/** Graph and panels with a divider between, which moves by mouse, touch or arrow keys. */
+function Panes(): JSX.Element {
+  const store = useStore()
+  const root = useRef<HTMLElement>(null)
+  const share = store.preferences.value.graphShare
+  const set = (wanted: number): void => {
+    const graphShare = Math.min(MOST_SHARE, Math.max(LEAST_SHARE, wanted))
+    store.preferences.value = { ...store.preferences.peek(), graphShare }
+  }
+  return (
+    <main
+      class="panes"
+      ref={root}
+      style={{ gridTemplateColumns: `minmax(0, ${share}fr) 8px minmax(0, ${1 - share}fr)` }}
+    >
+      <GraphPane />
+      {/* biome-ignore lint/a11y/useSemanticElements: a separator that moves has no element of its own */}
+      <div
+        class="divider"
+        role="separator"
+        aria-orientation="vertical"
+        aria-label="Width of the graph"
+        aria-valuenow={Math.round(share * 100)}
+        aria-valuemin={LEAST_SHARE * 100}
+        aria-valuemax={MOST_SHARE * 100}
+        tabIndex={0}
+        onPointerDown={(event) => event.currentTarget.setPointerCapture(event.pointerId)}
+        onPointerMove={(event) => {
+          if (!event.currentTarget.hasPointerCapture(event.pointerId) || root.current === null) return
+          const { left, width } = root.current.getBoundingClientRect()
+          set((event.clientX - left) / width)
+        }}
+        onKeyDown={(event) => {
+          if (event.key === 'ArrowLeft') set(share - SHARE_STEP)
+          else if (event.key === 'ArrowRight') set(share + SHARE_STEP)
+        }}
+      />
+      <Board />
+    </main>
+  )
+}
+
+/** What is being dragged, under the pointer. */
+function Ghost(): JSX.Element | null {
+  const now = dragged.value
+  if (now === null) return null
+  return (
+    <div class="ghost" style={{ transform: `translate(${now.x + 8}px, ${now.y + 8}px)` }} aria-hidden="true">
+      {now.label}
+    </div>
+  )
+}
+
+const NOTICE_MS = 6000
+
+function Notice(): JSX.Element {
+  const store = useStore()
+  const text = store.notice.value
+  useEffect(() => {
+    if (text === '') return
+    const timer = setTimeout(() => {
+      store.notice.value = ''
+    }, NOTICE_MS)
+    return () => clearTimeout(timer)
+  }, [text])
+  const undo = text.startsWith('Closed panel') && store.panels.closed.value !== null
+  return (
+    <div class={text === '' ? 'notice' : 'notice shown'}>
+      <span role="status">{text}</span>
+      {undo && (
+        <button
+          type="button"
+          class="button"
+          onClick={() => {
+            store.panels.undo()
+            store.notice.value = ''
+          }}
+        >
+          Undo
+        </button>
+      )}
+    </div>
+  )
+}
+
+function saveGraph(store: Store, kind: 'svg' | 'png'): void {
+  const level = latest(store.level.state.value)
+  if (level === undefined) return
+  const theme = store.host.theme.value
+  const picture = pictureOf(sceneOf(level, measureText), store.preferences.value.dataEdges)
+  const health = latest(store.health.state.value)
+  const tint = health === undefined ? null : tintOf(health)
+  const svg = graphSvg(picture, theme, (box) => {
+    const value = box.node === null ? undefined : tint?.value(box.node.index)
+    return value === undefined ? undefined : tint?.fill(value, theme)
+  })
+  const title = `${level.model} ${panelTitle(level.node.id)}`
+  if (kind === 'svg') saveSvg(svg, title)
+  else void saveSvgAsPng(svg, picture.width, picture.height, title)
+}

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorboard_torchexplorer import events, history
+from tensorboard_torchexplorer.events import NewerVersionError
+from tensorboard_torchexplorer.history import Key, Point, normalised, thinned, timeline
+from tensorboard_torchexplorer.schema import Fault, StepInfo
+
+STEPS = st.lists(st.integers(0, 20), max_size=40)
+
+
+def info(step: int, session: str = "one", **other) -> StepInfo:
+    values = {"wall": 100.0 + step, "time": None, "forwards": 1, "ran": [], "scale": None, "skipped": False}
+    return StepInfo(step=step, session=session, **{"dropped": 0, **values, **other})
+
+
+def point(step: int, wall: float, session: str = "one", **other) -> Point:
+    return Point(step, wall, events.encode_info(info(step, session, **other)))
+
+
+class TestNormalised:
+    @given(STEPS)
+    def test_c73_a_point_stays_unless_a_later_one_is_at_or_before_its_step(self, steps):
+        points = [Point(step, float(at), b"") for at, step in enumerate(steps)]
+
+        expected = [
+            p for at, p in enumerate(points) if all(later.step > p.step for later in points[at + 1 :])
+        ]
+
+        assert normalised(points) == expected
+
+    @given(STEPS)
+    def test_what_the_data_server_already_cleaned_stays_as_it_is(self, steps):
+        once = normalised(Point(step, float(at), b"") for at, step in enumerate(steps))
+
+        assert normalised(once) == once
+
+
+class TestTimeline:
+    def test_c73_a_resumed_run_is_one_history_with_the_restart_marked(self):
+        first = [point(step, step) for step in range(0, 101, 10)]
+        second = [point(step, 1000 + step, "two") for step in range(50, 121, 10)]
+
+        found = timeline({"train": first + second})
+
+        assert found.columns == list(range(0, 121, 10))
+        assert found.restarts == [50]
+        assert [found.infos["train"][step].session for step in (40, 50)] == ["one", "two"]
+        assert found.keys["train"][50] == Key(50, 1050.0)
+
+    def test_evaluations_that_a_restart_undid_are_gone(self):
+        train = [point(step, step) for step in range(10)] + [
+            point(step, 100 + step, "two") for step in (5, 6)
+        ]
+        evaluations = [point(step, step + 0.5) for step in (0, 4, 8)]
+
+        found = timeline({"train": train, "eval": evaluations})
+
+        assert list(found.infos["eval"]) == [0, 4]
+        assert found.columns == [0, 1, 2, 3, 4, 5, 6]
+
+    def test_evaluations_after_the_restart_stay(self):
+        train = [point(0, 0), point(5, 5), point(3, 10, "two")]
+        evaluations = [point(5, 5.5), point(4, 12, "two")]
+
+        found = timeline({"train": train, "eval": evaluations})
+
+        assert list(found.infos["eval"]) == [4]
+
+    def test_two_phases_at_one_step_are_one_column(self):
+        found = timeline({"train": [point(0, 0), point(2, 2)], "eval": [point(2, 2.5), point(3, 3)]})
+
+        assert found.columns == [0, 2, 3]
+        assert found.restarts == []
+        assert found.info(2).wall == 102.0
+
+    def test_a_damaged_record_is_left_out_and_named(self):
+        found = timeline({"train": [point(0, 0), Point(1, 1.0, b"damaged"), point(2, 2)]})
+
+        assert found.columns == [0, 2]
+        (problem,) = found.problems
+        assert (problem.place, problem.path) == ("train step 1", "")
+        assert problem in history.faults(found)
+
+    def test_a_newer_record_is_not_skipped_over(self):
+        newer = Point(1, 1.0, events.encode_info(StepInfo(**vars(info(1)) | {"version": 2})))
+
+        with pytest.raises(NewerVersionError):
+            timeline({"train": [point(0, 0), newer]})
+
+    def test_nothing_logged_is_an_empty_history(self):
+        found = timeline({})
+
+        assert (found.columns, found.sessions, found.restarts, found.main) == ([], [], [], "train")
+
+    def test_a_model_that_was_only_evaluated_is_shown_by_that(self):
+        assert timeline({"eval": [point(0, 0)]}).main == "eval"
+
+
+class TestThinned:
+    @given(st.lists(st.integers(0, 10**9), unique=True, max_size=300).map(sorted), st.integers(2, 100))
+    def test_c71_first_and_last_are_kept_and_gaps_are_even(self, columns, limit):
+        found = thinned(columns, limit)
+
+        assert len(found) == min(limit, len(columns))
+        assert found[:1] + found[-1:] == columns[:1] + columns[-1:]
+        gaps = [columns.index(b) - columns.index(a) for a, b in pairwise(found)]
+        assert max(gaps, default=0) - min(gaps, default=0) <= 1
+
+
+def test_each_fault_is_listed_once_and_not_without_end():
+    same = Fault("a", "b", "c")
+    points = [point(step, step, faults=[same, Fault("a", "b", str(step))]) for step in range(300)]
+
+    found = history.faults(timeline({"train": points}))
+
+    assert len(found) == history.MAX_FAULTS == len(set(found))
+    assert found[0] == same
+
+
+def test_lost_records_of_all_processes_are_added():
+    points = [point(0, 0, dropped=2), point(1, 1, dropped=5), point(2, 2, "two", dropped=1)]
+
+    assert history.dropped(timeline({"train": points, "eval": [point(1, 1.5, dropped=4)]})) == 6
