@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tensorboard_torchexplorer.reader import read
     from tensorboard_torchexplorer.recorder import Watch
     from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
 
@@ -20,11 +21,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "ExplorerWriter": "writer",
     "Watch": "recorder",
+    "read": "reader",
     "unwatch_model": "writer",
     "watch_model": "writer",
 }
 
-__all__ = ["ExplorerWriter", "Watch", "__version__", "unwatch_model", "watch_model"]
+__all__ = ["ExplorerWriter", "Watch", "__version__", "read", "unwatch_model", "watch_model"]
 
 
 def __getattr__(name: str) -> Any:

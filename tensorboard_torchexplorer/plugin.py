@@ -193,7 +193,10 @@ def _json(value: Any) -> tuple[bytes, str]:
 
 def _text(request: Request, name: str, *, default: str | None = None) -> str:
     """A parameter's only value. Raises InvalidArgumentError if it is missing or given twice."""
-    values = request.args.getlist(name)
+    try:
+        values = request.args.getlist(name)
+    except UnicodeDecodeError:
+        raise errors.InvalidArgumentError("the query is not UTF-8") from None
     if len(values) > 1:
         raise errors.InvalidArgumentError(f"{name}: given {len(values)} times")
     if values:

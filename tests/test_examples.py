@@ -6,15 +6,13 @@ import json
 import runpy
 import sys
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer import read
 from tensorboard_torchexplorer.schema import Edge, Graph, Node, StepInfo
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -53,27 +51,8 @@ def run(name: str, logdir: Path, monkeypatch: pytest.MonkeyPatch, *options: str)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    return recorded(logdir)
-
-
-def recorded(logdir: Path) -> dict[str, Recorded]:
-    models: dict[str, Recorded] = {}
-    for tag, payload in payloads(logdir):
-        if tag.part == "graph":
-            graph = events.decode_graph(payload)
-            models.setdefault(tag.model, Recorded(graph, [])).graph = graph
-        elif tag.part == "index" and tag.phase == "train":
-            models[tag.model].steps.append(events.decode_info(payload))
-    return models
-
-
-def payloads(logdir: Path) -> Iterator[tuple[events.Tag, bytes]]:
-    (path,) = logdir.glob("events.out.tfevents.*")
-    for event in EventFileLoader(str(path)).Load():
-        for value in event.summary.value:
-            tag = events.parse_tag(value.tag)
-            if tag is not None:
-                yield tag, value.tensor.tensor_content
+    models = read(logdir)["."]
+    return {name: Recorded(model.graph, model.history().infos) for name, model in models.items()}
 
 
 def assert_two_clean_steps(model: Recorded) -> None:

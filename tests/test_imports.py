@@ -33,6 +33,7 @@ NEVER = {
     "events": {"torch"},
     "loader": {"torch"},
     "plugin": {"torch"},
+    "reader": {"torch"},
     "writer": {"werkzeug"},
 }
 

@@ -465,12 +465,12 @@ class TestDamage:
             with SummaryWriter(tmp_path / name) as writer:
                 values = events.graph_values(small())
                 if graph:
-                    values[0].tensor.tensor_content = graph
+                    put(values[0], graph)
                 for step in range(3):
                     values += events.step_values(Run(small()).record(step))
                     for value in values:
                         if change and step == 1:
-                            value.tensor.tensor_content = change(value.tag, value.tensor.tensor_content)
+                            put(value, change(value.tag, value.tensor.tensor_content))
                     writer._get_file_writer().add_summary(Summary(value=values), step)
                     values = []
         with SummaryWriter(tmp_path / "newer") as writer:
@@ -535,7 +535,7 @@ class TestDamage:
         with SummaryWriter(tmp_path) as writer:
             write(writer, Run(small()), range(3))
             values = events.graph_values(small())
-            values[0].tensor.tensor_content = b"damaged"
+            put(values[0], b"damaged")
             writer._get_file_writer().add_summary(Summary(value=values), 3)
 
         assert len(Loaded(tmp_path).json("graph", run=".", model="model")["nodes"]) == 3
@@ -610,8 +610,7 @@ class TestFuzz:
             for step in range(2):
                 values = events.graph_values(small()) + events.step_values(Run(small()).record(step))
                 for value in values:
-                    value.tensor.tensor_content = data.draw(spoiled(value.tensor.tensor_content))
-                    value.tensor.tensor_shape.dim[0].size = len(value.tensor.tensor_content)
+                    put(value, data.draw(spoiled(value.tensor.tensor_content)))
                 writer._get_file_writer().add_summary(Summary(value=values), step)
         loaded = Loaded(path)
 
@@ -620,6 +619,12 @@ class TestFuzz:
             assert 200 <= response.status_code < 500, response.text
             if route == "series" and response.status_code == 200:
                 parse_series(response.data)
+
+
+def put(value, payload: bytes) -> None:
+    """Replaces the bytes of a Summary.Value."""
+    value.tensor.tensor_content = payload
+    value.tensor.tensor_shape.dim[0].size = len(payload)
 
 
 def spoiled(content: bytes) -> st.SearchStrategy[bytes]:

@@ -107,7 +107,7 @@ def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
     if number >= scope.call.start:
         owner = scope.sequences.owner(number)
         return None if owner is None else scope.bit(End("node", owner), implicit=True)
-    if scope is root:
+    if scope is root or scope.closed:
         return 0
     # Older than the whole forward: only an input of the root can lead on to it.
     return 0 if number < root.call.start and edge not in root.boundaries else None

@@ -82,6 +82,30 @@ class Family:
         return [t for t in (trace.ref() for trace in self.members.values()) if t is not None]
 
 
+class Written:
+    """What of a family has been written to: the size of the largest tensor, and the tensors that
+    autograd takes them as views of."""
+
+    __slots__ = ("_bases", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._bases: dict[int, weakref.ref[Tensor]] = {}
+
+    def add(self, base: Tensor, size: int) -> None:
+        self.size = max(self.size, size)
+        if not self.holds(base):
+            self._bases[id(base)] = weakref.ref(base)
+
+    def holds(self, base: Tensor) -> bool:
+        found = self._bases.get(id(base))
+        return found is not None and found() is base
+
+    def join(self, other: Written) -> None:
+        self.size = max(self.size, other.size)
+        self._bases.update(other._bases)
+
+
 class Provenance:
     """The masks of all tensors, in all levels that are open."""
 
@@ -141,24 +165,26 @@ class Provenance:
             self._write(scope, tensor, gradient, data, required)
 
     def _write(self, scope: Scope, tensor: Tensor, gradient: int, data: int, required: bool) -> None:
-        """Values have been added to `tensor`, and so to all that share its memory."""
+        """Values have been added to `tensor`, and so to all that share its memory; to those that
+        autograd knows as views of the same tensor, gradient paths as well."""
         family = self.family(tensor, BEFORE_THE_FORWARD)
         if self.trace(scope, tensor) is None:
             self.put(scope, tensor, 0, 0, 0, BEFORE_THE_FORWARD)
         family.changed = True
         if data:
             family.marked = True
+        base = _base(tensor)
         for member in family.living():
-            trace = scope.traces.get(id(member))
-            if trace is None or trace.ref() is not member:
+            trace = self._known(scope, member)
+            if trace is None:
                 continue
-            if member.dtype in DIFFERENTIABLE:
+            if gradient and member.dtype in DIFFERENTIABLE and _base(member) is base:
                 if required:
                     trace.late |= gradient & ~trace.gradient
                 trace.gradient |= gradient
             trace.data |= data
         self._memorize(scope, family, gradient, data)
-        scope.written[family] = max(_size(tensor), scope.written.get(family, 0))
+        scope.written.setdefault(family, Written()).add(base, _size(tensor))
 
     # --- calls -------------------------------------------------------------------------------------
 
@@ -193,8 +219,8 @@ class Provenance:
     def leave(self, parent: Scope, scope: Scope, tensors: list[Tensor], grad: bool) -> None:
         """A call has ended: for its parent, what it returned or overwrote stems from it alone."""
         child = End("node", scope.call.position)
-        for family, size in scope.written.items():
-            self._hand_up(parent, scope, family, size, child)
+        for family, written in scope.written.items():
+            self._hand_up(parent, scope, family, written, child)
         for tensor in tensors:
             bit = parent.bit(child)
             gradient = bit if grad and tensor.dtype in DIFFERENTIABLE else 0
@@ -203,10 +229,10 @@ class Provenance:
             if earlier is not None and self.family(tensor, BEFORE_THE_FORWARD) not in scope.written:
                 trace.before = earlier.before or (earlier.gradient, earlier.data)
 
-    def _hand_up(self, parent: Scope, scope: Scope, family: Family, size: int, child: End) -> None:
+    def _hand_up(self, parent: Scope, scope: Scope, family: Family, written: Written, child: End) -> None:
         """Tell the parent of memory that the child has written to."""
         if family.origin >= scope.call.index:
-            return  # made inside: the parent can only have it from the child, see `_search`
+            return  # made inside: the parent can only have it from the child, see `_relatives`
         gradient, data = scope.memory.get(family, (0, 0))
         if not data:
             return
@@ -216,15 +242,15 @@ class Provenance:
             trace = self._known(parent, member)
             if trace is None:
                 continue
-            kept = gradient if member.dtype in DIFFERENTIABLE else 0
-            if _size(member) <= size:
-                trace.gradient, trace.data, trace.late, trace.before = kept, bit, 0, None
-            else:
-                trace.gradient |= kept
-                trace.data |= bit
+            whole = _size(member) <= written.size
+            trace.data = bit if whole else trace.data | bit
+            if member.dtype in DIFFERENTIABLE and written.holds(_base(member)):
+                trace.gradient = gradient if whole else trace.gradient | gradient
+                if whole:
+                    trace.late, trace.before = 0, None
         family.marked = True
         self._memorize(parent, family, gradient, bit)
-        parent.written[family] = max(size, parent.written.get(family, 0))
+        parent.written.setdefault(family, Written()).join(written)
 
     # --- look-up -----------------------------------------------------------------------------------
 
@@ -365,6 +391,12 @@ def _is_counter(inputs: list[Tensor], written: list[Tensor]) -> bool:
 
 def _appears_twice(tensor: Tensor, tensors: list[Tensor]) -> bool:
     return sum(tensor is other for other in tensors) > 1
+
+
+def _base(tensor: Tensor) -> Tensor:
+    """The tensor that autograd takes this one as a view of, itself if it is none."""
+    base = tensor._base
+    return tensor if base is None else base
 
 
 def _size(tensor: Tensor) -> int:

@@ -129,13 +129,14 @@ class StructureTracer:
         self._scope = scope
         self._provenance.enter(parent, scope, tensors, self._differentiates())
         for position, tensor in enumerate(tensors):
-            edge = self._edge(tensor)
-            if edge is None:
-                continue
             bit = scope.bit(End("input", position))
-            if parent is not None:
-                self._walk(parent, edge, End("node", call.position))
-            scope.boundaries[edge] = scope.boundaries.get(edge, 0) | bit
+            edge = self._edge(tensor)
+            if edge is not None:
+                if parent is not None:
+                    self._walk(parent, edge, End("node", call.position))
+                scope.boundaries[edge] = scope.boundaries.get(edge, 0) | bit
+            elif tensor.requires_grad and self._is_stale(tensor):
+                scope.closed = True
             # An in-place operation on a view replaces the view's node and hangs on to that of its base.
             base = self._base_edge(tensor)
             if base is not None:
@@ -158,9 +159,8 @@ class StructureTracer:
         parent.indices.add(call.index, self._calls, call.position)
         bit = parent.bit(End("node", call.position))
         for tensor, edge in zip(tensors, edges, strict=True):
-            if edge is None:
-                continue
-            parent.boundaries[edge] = bit
+            if edge is not None:
+                parent.boundaries[edge] = bit
             base = self._base_edge(tensor)
             if base is not None and call.start <= node_sequence(base[0]) < call.end:
                 parent.boundaries[base] = bit

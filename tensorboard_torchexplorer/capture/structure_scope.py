@@ -9,7 +9,7 @@ from ..schema import End
 from .calls import Call
 
 if TYPE_CHECKING:
-    from .provenance import Family, Trace
+    from .provenance import Family, Trace, Written
 
 OUTSIDE = End("outside", 0)
 
@@ -49,6 +49,7 @@ class Scope:
         "_sources",
         "boundaries",
         "call",
+        "closed",
         "indices",
         "memory",
         "parent",
@@ -68,13 +69,15 @@ class Scope:
         self.traces: dict[int, Trace] = {}
         # storage -> (gradient, data) of everything seen in it, for tensor objects not seen before
         self.memory: dict[Family, tuple[int, int]] = {}
-        # storage -> size of the largest tensor in it that was written to
-        self.written: dict[Family, int] = {}
+        # storage -> what of it was written to
+        self.written: dict[Family, Written] = {}
         # storages of inputs and outputs
         self.ports: set[Family] = set()
         # edges of the autograd graph: (node, output number) -> mask
         self.boundaries: dict[tuple[Any, int], int] = {}
         self.walked: dict[tuple[Any, int], int] = {}
+        # whether an input's edge is unknown, so that older nodes can't be told from those behind it
+        self.closed = False
         # which child a sequence number, and the index of a call, lie in
         self.sequences = Spans()
         self.indices = Spans()

@@ -61,6 +61,8 @@ export interface Store {
 
   /** Shows the level of the invocation `id`; the browser's Back returns from it. */
   openLevel(id: string, select?: string): void
+  /** Shows the level that holds the invocation `id`, and selects that. */
+  showNode(id: string): void
   openPlace(place: Place): void
   openLink(): void
   poll(): Promise<void>
@@ -112,6 +114,8 @@ export function createStore(api: Api, host: Host): Store {
     return { value: of('value'), grad: of('grad') }
   })
 
+  /** Whether the level wanted is a guess from the id of a node; then it is no news that it does not exist. */
+  let searching = false
   /** How the next change of the address is written. */
   let writing: 'replace' | 'push' = 'replace'
   const choice = computed<Choice>(() => ({
@@ -190,9 +194,8 @@ export function createStore(api: Api, host: Host): Store {
     } catch (error) {
       const missing = error instanceof ApiError && error.status === 404 && id !== ROOT_ID
       if (!missing || wanted.aborted) throw error
-      notice.value = `This run has no module call “${id}”; showing its nearest parent.`
-      const parent = parentId(id)
-      const found = await nearestLevel(at, parent, wanted)
+      if (!searching) notice.value = `This run has no module call “${id}”; showing its nearest parent.`
+      const found = await nearestLevel(at, parentId(id), wanted)
       if (!wanted.aborted) levelId.value = found.node.id
       return found
     }
@@ -224,9 +227,14 @@ export function createStore(api: Api, host: Host): Store {
     openLevel(id, select) {
       batch(() => {
         if (id !== levelId.value) writing = 'push'
+        if (select === undefined) searching = false
         levelId.value = id
         selected.value = select ?? null
       })
+    },
+    showNode(id) {
+      searching = true
+      this.openLevel(parentId(id), id)
     },
     openPlace(chosen) {
       batch(() => {
@@ -275,7 +283,8 @@ export function entryOf(runs: Runs | undefined, place: Place | null): ModelEntry
   return runs?.runs.find((run) => run.name === place.run)?.models.find((model) => model.name === place.model)
 }
 
-/** Id of the invocation that made the call `id`. */
+/** Id of the invocation that made the call `id`, or of none: a part of an id may hold slashes, and then one
+ *  of its ancestors is found a few parts further up. */
 export function parentId(id: string): string {
   const cut = id.lastIndexOf('/')
   return cut < 0 ? ROOT_ID : id.slice(0, cut)

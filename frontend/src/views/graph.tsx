@@ -19,9 +19,8 @@ import {
   type View,
   zoomAt,
 } from '../graph/viewport.ts'
-import { type Level, ROOT_ID } from '../schema.ts'
+import type { Level } from '../schema.ts'
 import { latest } from '../state/resource.ts'
-import { parentId } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { IconButton } from './controls.tsx'
 import { Details } from './details.tsx'
@@ -90,6 +89,10 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const open = (box: PlacedBox): void => {
     if (box.node !== null) store.openLevel(box.node.id)
   }
+  const openParent = (): void => {
+    const [parent] = level.ancestors.at(-1) ?? []
+    if (parent !== undefined) store.openLevel(parent, level.node.id)
+  }
   const actions: NodeActions = {
     activate(box) {
       if (box.node !== null && box.node.children > 0) open(box)
@@ -125,14 +128,13 @@ function Graph({ level }: { level: Level }): JSX.Element {
     const box = picture.box(focusedKey() ?? currentKey ?? '')
     const arrows = { ArrowUp: 'up', ArrowDown: 'down', ArrowLeft: 'left', ArrowRight: 'right' } as const
     const arrow = arrows[event.key as keyof typeof arrows]
-    if (event.altKey && event.key === 'ArrowUp') store.openLevel(parentId(level.node.id), level.node.id)
+    if (event.altKey && event.key === 'ArrowUp') openParent()
     else if (event.ctrlKey || event.metaKey || event.altKey) return
     else if (arrow !== undefined && box !== undefined) graph.focus(neighbour(picture, box, arrow))
     else if (event.key === 'Home') graph.focus(picture.boxes[0])
     else if (event.key === 'End') graph.focus(picture.boxes.at(-1))
     else if (event.key.toLowerCase() === 'p' && box !== undefined) addPanel(box)
-    else if (event.key === 'Backspace' && level.node.id !== ROOT_ID)
-      store.openLevel(parentId(level.node.id), level.node.id)
+    else if (event.key === 'Backspace') openParent()
     else if (event.key.toLowerCase() === 'f' && box !== undefined) graph.centre(box)
     else if (event.key === '+' || event.key === '=') graph.zoom(1.25)
     else if (event.key === '-') graph.zoom(0.8)

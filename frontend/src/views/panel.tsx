@@ -12,7 +12,6 @@ import { ROOT_ID, Status } from '../schema.ts'
 import { FULL_STEPS, PANEL_STEPS } from '../state/histories.ts'
 import { type Panel, panelKey } from '../state/panels.ts'
 import { type Loadable, latest } from '../state/resource.ts'
-import { parentId } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { Dialog, IconButton, Popover } from './controls.tsx'
 import { followDrag } from './drag.ts'
@@ -25,6 +24,8 @@ const PAD = 12
 const PLOT_GAP = 8
 const PLOT_HEIGHT = 88
 const FULL_HEIGHT = 200
+/** Of the dialog's sides, border and scroll bar. */
+const FULL_PAD = 2 * 24 + 2 + 16
 
 export interface PanelViewProps {
   readonly panel: Panel
@@ -135,7 +136,7 @@ export function panelTitle(node: string): string {
 function showInGraph(store: ReturnType<typeof useStore>, panel: Panel): void {
   if (panel.model !== store.place.value?.model)
     store.openPlace({ run: store.place.value?.run ?? '', model: panel.model })
-  store.openLevel(parentId(panel.node), panel.node)
+  store.showNode(panel.node)
 }
 
 interface ItemProps {
@@ -275,7 +276,9 @@ function Tensors({ loaded, several, width, height }: TensorsProps): JSX.Element 
                         name={`${title} ${name}${several ? `, run ${run}` : ''}`}
                         width={plotWidth}
                         height={height}
-                        range={several ? commonExtent(rows.flatMap((row) => row.tracks[kind] ?? [])) : null}
+                        range={
+                          rows.length > 1 ? commonExtent(rows.flatMap((row) => row.tracks[kind] ?? [])) : null
+                        }
                       />
                     ))}
                   </div>
@@ -339,10 +342,10 @@ function FullPanel({ panel, onClose }: { panel: Panel; onClose: () => void }): J
       <IconButton icon="right" label="Next panel" onClick={() => step(1)} />
     </>
   )
-  const width = Math.min(1600, innerWidth - 64)
+  const width = Math.min(1600, innerWidth - 32)
   return (
     <Dialog title={panelTitle(shown.value.node)} class="full" onClose={onClose} tools={tools}>
-      <PanelBody held={held} width={width - 48} height={FULL_HEIGHT} />
+      <PanelBody held={held} width={width - FULL_PAD} height={FULL_HEIGHT} />
     </Dialog>
   )
 }

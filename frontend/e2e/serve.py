@@ -1,0 +1,66 @@
+"""A log directory with made-up runs and a TensorBoard that serves it, for the browser tests.
+
+Prints one line of JSON with the addresses: `url` of the runs, `empty` of a server without any. Each line
+"log" on stdin logs ten more steps to the run "live" and is answered by "done". The end of stdin ends all.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from itertools import count
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from torch.utils.tensorboard import SummaryWriter
+
+from tests import records
+from tests.tensorboard_server import tensorboard_server
+
+STEPS = 40
+HOSTILE = "<img src=x onerror=document.title='broken'>\u202e" + "y" * 10_000
+
+
+def hostile() -> records.Graph:
+    """Names that try to be markup, to turn the text about, to burst the page, to be a placeholder."""
+    builder = records.GraphBuilder("hostile", "Output 0")
+    builder.ports(0, [records.port(4, 8)], [records.port(4, 8, name="")])
+    ports = [records.port(4, 8, name=HOSTILE)], [records.port(4, 8, name="")]
+    odd = builder.call(0, HOSTILE, HOSTILE, *ports, f"key={HOSTILE}, {HOSTILE}", {HOSTILE: [8]})
+    plain = builder.call(0, "Input", "Output 0", *ports)
+    builder.edge(0, records.End("input", 0), records.End("node", odd))
+    builder.edge(0, records.End("node", odd), records.End("node", plain))
+    builder.edge(0, records.End("node", plain), records.End("output", 0))
+    return builder.graph()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        logdir, empty = Path(scratch) / "runs", Path(scratch) / "empty"
+        empty.mkdir()
+        records.demo(logdir, STEPS)
+        with SummaryWriter(logdir / "hostile", max_queue=1000) as writer:
+            records.write(writer, records.Run(hostile()), range(3))
+        live = records.Run(records.resnet(), seed=5)
+        steps = count()
+        with (
+            SummaryWriter(logdir / "live") as writer,
+            tensorboard_server(logdir) as server,
+            tensorboard_server(empty) as without,
+        ):
+
+            def log(graph: bool) -> None:
+                records.write(writer, live, [next(steps) for _ in range(10)], graph=graph)
+                writer.flush()
+
+            log(graph=True)
+            print(json.dumps({"url": server.url, "empty": without.url}), flush=True)
+            for _ in sys.stdin:
+                log(graph=False)
+                print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
