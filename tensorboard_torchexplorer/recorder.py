@@ -114,6 +114,7 @@ class Watch:
         self._assembler = Assembler(
             name, options.bins, options.reject_outlier_proportion, lambda: thread.dropped
         )
+        self._survey: Survey | None = None
         self._record: _Record | None = None
         self._signatures: set[int] = set()
         self._pending = True
@@ -251,8 +252,8 @@ class Watch:
         return result
 
     def _prepare(self, root: nn.Module, phase: Phase) -> tuple[Survey, ForwardCapture]:
-        seen = survey(root)
         traced = self._pending
+        seen = self._survey = survey(root, None if traced else self._survey)
         hooked = seen.paths if traced or not self.options.selective else self._hooked(seen)
         if phase == "eval":  # a training record may be open
             sampler = self._eval_sampler
@@ -408,8 +409,7 @@ class Watch:
                 own = list(own_parameters(module))
                 if not own or self.options.excluded(path, module):
                     continue
-                entry = self._builder.refresh(module, record.survey)
-                position = {p.name: i for i, p in enumerate(self._builder.modules[entry].parameters)}
+                entry, position = self._builder.refresh(module, record.survey, own)
                 for name, parameter in own:
                     taken = cache.get(id(parameter))
                     if taken is None:

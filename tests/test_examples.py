@@ -130,14 +130,6 @@ def test_gan_records_two_models_with_their_own_steps(tmp_path, monkeypatch):
     assert set(models) == {"generator", "discriminator"}
 
 
-def test_attach_names_the_attention_weights(tmp_path, monkeypatch):
-    model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
-    named = {(s.group, s.kind) for s in model.graph.series if s.name == "weights"}
-
-    assert_two_clean_steps(model)
-    assert {kind for _, kind in named} == {"value", "grad"}
-
-
 def test_mixed_precision_records_what_was_computed_in_bfloat16(tmp_path, monkeypatch):
     model = run("mixed_precision", tmp_path, monkeypatch)["Sequential"]
     dtypes = {port.dtype for node in model.graph.nodes for port in node.outputs}

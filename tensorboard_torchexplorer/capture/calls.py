@@ -6,6 +6,7 @@ None. Whoever wants to look at the tensors of a call as they pass is an `Observe
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from ..schema import ROOT_ID, EdgeKind, End, Port
 from .leaves import argument_leaves, result_leaves
-from .private import current_graph_task, sequence_number
+from .private import current_graph_task, of_all_samples, sequence_number
 
 Link = tuple[End, End]
 
@@ -110,7 +111,25 @@ def port(name: str, tensor: Tensor) -> Port:
         shape: list[int | None] | None = list(tensor.shape)
     except RuntimeError:  # a nested tensor of the old kind has no shape
         shape = None
-    return Port(name, shape, str(tensor.dtype).removeprefix("torch."), tensor.requires_grad)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Port(name, shape, dtype, of_all_samples(tensor).requires_grad)
+
+
+FUSED = "fused in evaluation: one kernel ran, the modules inside were not called"
+SLOT = "_compiled_call_impl"
+"""What torch calls in the place of `_call_impl`, where an instance has it."""
+
+
+def fusable(modules: Iterable[nn.Module]) -> set[nn.Module]:
+    """Modules that a hook would change: torch's encoder layers take their fused path in evaluation only
+    while no module in them has a forward hook, and its results differ in the last bits."""
+    found: set[nn.Module] = set()
+    for layer in modules:
+        if isinstance(layer, nn.TransformerEncoderLayer) and not layer.training:
+            inside = list(layer.modules())
+            if not any(module._forward_hooks or module._forward_pre_hooks for module in inside):
+                found.update(inside)
+    return found
 
 
 class CallTree:
@@ -135,6 +154,7 @@ class CallTree:
         self.root_call: Call | None = None
         self.calls: list[Call] = []
         self._stack: list[Call] = []
+        self._slotted: set[nn.Module] = set()
         self._thread = threading.get_ident()
 
     @property
@@ -146,8 +166,15 @@ class CallTree:
     def watching(self) -> Iterator[None]:
         """Hooks on all modules for the length of the block."""
         handles = []
+        self._slotted = fusable(self.paths)
+        slots = []
         try:
             for module in self.paths:
+                if module in self._slotted:
+                    before = module.__dict__.get(SLOT)
+                    slots.append((module, before))
+                    module.__dict__[SLOT] = self._slot(module, before)
+                    continue
                 # Unbound: ScriptModule overrides these to raise, but its calls do pass the hooks.
                 handles.append(nn.Module.register_forward_pre_hook(module, self._before, with_kwargs=True))
                 handles.append(
@@ -157,6 +184,33 @@ class CallTree:
         finally:
             for handle in handles:
                 handle.remove()
+            for module, before in reversed(slots):
+                if before is None:
+                    module.__dict__.pop(SLOT, None)
+                else:
+                    module.__dict__[SLOT] = before
+
+    def seen(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call in the place of the root's `forward` so that the root's own call is watched, too."""
+        return self._slot(self.root, forward) if self.root in self._slotted else forward
+
+    def _slot(self, module: nn.Module, inner: Callable[..., Any] | None) -> Callable[..., Any]:
+        """A call of `module` (by `inner`, if it has a way of its own) with what the hooks would do."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1).f_locals.get("self")
+            if caller is not module and isinstance(caller, type(module)):
+                # A replica that copied the attributes of the module.
+                return caller._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+            result = None
+            self._before(module, args, kwargs)
+            try:
+                result = (inner or module._call_impl)(*args, **kwargs)
+            finally:
+                self._after(module, args, kwargs, result)
+            return result
+
+        return call
 
     def _foreign(self, module: nn.Module) -> bool:
         # A recomputation inside backward, a replica in another thread, a wrapper that shares its
@@ -218,6 +272,9 @@ class CallTree:
                 return
             call = self._stack[-1]
             call.outputs = []
+        if module in self._slotted and not call.children and FUSED not in call.notes:
+            if any(True for _ in module.children()):
+                call.notes.append(FUSED)
         for observer in self.observers:
             try:
                 observer.leave(call, tensors)

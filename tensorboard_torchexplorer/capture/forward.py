@@ -75,7 +75,7 @@ class ForwardCapture:
             if self._tracer is not None:
                 # Entered last and left first: a dispatch mode must leave in the frame that entered it.
                 stack.enter_context(self._tracer)
-            result = forward(*args, **kwargs)
+            result = self._tree.seen(forward)(*args, **kwargs)
         try:
             if self._tracer is not None:
                 self._tracer.finish()

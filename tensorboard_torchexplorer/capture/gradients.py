@@ -30,7 +30,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from ..schema import Group
 from .calls import Call
-from .private import current_graph_task, node_sequence, quiet
+from .private import beneath, current_graph_task, node_sequence, of_all_samples, quiet
 
 FOREVER = math.inf
 Edge = tuple[Any, int]
@@ -102,6 +102,7 @@ def _ports(tensors: list[Tensor]) -> list[_Port]:
         return []
     ports = []
     for index, tensor in enumerate(tensors):
+        tensor = of_all_samples(tensor)
         if not _differentiable(tensor):
             continue
         base, view = tensor._base, None
@@ -199,7 +200,7 @@ class Tap:
                 with quiet():
                     for number, want in wanted:
                         if gradients[number] is not None:
-                            self._add(want, gradients[number], 1.0)
+                            self._add(want, beneath(gradients[number]), 1.0)
             except Exception as error:
                 self._report("", "a gradient", error)
 
@@ -216,7 +217,7 @@ class Tap:
                 with quiet():
                     for number, want, sign in wanted:
                         if inputs[number] is not None:
-                            self._add(want, inputs[number], sign)
+                            self._add(want, beneath(inputs[number]), sign)
             except Exception as error:
                 self._report("", "a gradient", error)
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
-from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Port, Series
+from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Parameter, Port, Series
 from .calls import Call, escape
 from .survey import Survey, own_parameters
 
@@ -61,6 +61,7 @@ class GraphBuilder:
         self._node_of: dict[str, int] = {}
         self._edges: dict[tuple[int, End, End], Edge] = {}
         self._first_node: dict[str, int] = {}
+        self._parameters: dict[int, tuple[tuple[tuple[str, int, bool], ...], dict[str, int]]] = {}
         self._shard, self._row = 0, 0
 
     # --- what the recorder asks ------------------------------------------------------------------
@@ -128,19 +129,26 @@ class GraphBuilder:
             self._module_series(index)
         return index
 
-    def refresh(self, module: nn.Module, survey: Survey) -> int:
-        """The index of a module's entry, with its parameters as they are now; those that are gone
-        stay, so that indices hold."""
+    def refresh(self, module: nn.Module, survey: Survey, own: list[tuple[str, Tensor]]) -> tuple[int, dict[str, int]]:
+        """The index of a module's entry, and those of its parameters by name. `own` are its parameters as
+        they are now; those that are gone stay in the entry, so that indices hold."""
         index = self.add_module(module, survey)
+        state = tuple((name, id(parameter), parameter.requires_grad) for name, parameter in own)
+        if self._parameters.get(index, ((), {}))[0] != state:
+            self._renew_parameters(index, survey.parameters(module))
+            positions = {parameter.name: i for i, parameter in enumerate(self.modules[index].parameters)}
+            self._parameters[index] = (state, positions)
+        return index, self._parameters[index][1]
+
+    def _renew_parameters(self, index: int, parameters: list[Parameter]) -> None:
         known = self.modules[index].parameters
-        now = {parameter.name: parameter for parameter in survey.parameters(module)}
+        now = {parameter.name: parameter for parameter in parameters}
         merged = [now.pop(old.name, old) for old in known]
         merged += now.values()
         if merged != known:
             self.modules[index] = replace(self.modules[index], parameters=merged)
             self.changed = True
             self._module_series(index)
-        return index
 
     # --- nodes -----------------------------------------------------------------------------------
 

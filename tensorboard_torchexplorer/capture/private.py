@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -46,12 +48,29 @@ def queue_backward_callback(callback: Callable[[], None]) -> None:
     Variable._execution_engine.queue_callback(callback)
 
 
-class quiet:
-    """For our own arithmetic on the user's tensors: no graph, none of the user's or our modes sees it,
-    and tensor subclasses act as plain tensors. A class, since a generator costs three times as much and
-    this runs in every hook."""
+def beneath(tensor: Tensor) -> Tensor:
+    """The values under torch.func's transforms (vmap, grad, jvp): those of all samples, not of one."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
-    __slots__ = ("_grad", "_modes", "_plain")
+
+def of_all_samples(tensor: Tensor) -> Tensor:
+    """The tensor behind one that vmap maps over, which is what autograd knows, where the samples are its
+    first dimension; else the tensor itself."""
+    functorch = torch._C._functorch
+    while functorch.is_batchedtensor(tensor) and functorch.maybe_get_bdim(tensor) == 0:
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+class quiet:
+    """For our own arithmetic on the user's tensors: no graph, none of the user's or our modes and
+    transforms sees it, and tensor subclasses act as plain tensors. A class, since a generator costs three
+    times as much and this runs in every hook."""
+
+    __slots__ = ("_grad", "_modes", "_plain", "_transforms")
 
     def __enter__(self) -> None:
         self._grad = torch.is_grad_enabled()
@@ -62,8 +81,15 @@ class quiet:
         if torch._C._len_torch_dispatch_stack():
             self._modes = _disable_current_modes()
             self._modes.__enter__()
+        self._transforms = None
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            # Otherwise vmap would map our operators, and grad refuse to write to our buffer.
+            self._transforms = temporarily_clear_interpreter_stack()
+            self._transforms.__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._transforms is not None:
+            self._transforms.__exit__(kind, error, trace)
         if self._modes is not None:
             self._modes.__exit__(kind, error, trace)
         self._plain.__exit__(kind, error, trace)
@@ -79,5 +105,7 @@ def missing() -> list[str]:
         (Variable._execution_engine, "queue_callback"),
         (torch.nn.Module, "_compiled_call_impl"),
         (torch.nn.Module, "_call_impl"),
+        (torch._C._functorch, "peek_interpreter_stack"),
+        (torch._C._functorch, "is_functorch_wrapped_tensor"),
     )
     return [name for owner, name in wanted if not hasattr(owner, name)]

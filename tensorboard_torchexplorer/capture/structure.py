@@ -127,12 +127,13 @@ class StructureTracer:
             self._root = scope
         # From here on operators belong to the new level, even if what follows fails.
         self._scope = scope
-        self._provenance.enter(parent, scope, tensors, self._differentiates())
+        grad = self._differentiates()
+        self._provenance.enter(parent, scope, tensors, grad)
         for position, tensor in enumerate(tensors):
             bit = scope.bit(End("input", position))
             edge = self._edge(tensor)
             if edge is not None:
-                if parent is not None:
+                if parent is not None and grad:
                     self._walk(parent, edge, End("node", call.position))
                 scope.boundaries[edge] = scope.boundaries.get(edge, 0) | bit
             elif tensor.requires_grad and self._is_stale(tensor):

@@ -24,11 +24,13 @@ class Survey:
     """The modules of a model at one moment.
 
     `paths` maps each module object to its path in `named_modules()` (the first, if it is reachable by
-    several), followed by modules that plain lists, tuples and dicts hold. `flags` and `containers` are
-    by path, see `schema.Module`. `owners` maps the id of each parameter to `path.name` of its first owner.
+    several), followed by modules that plain lists, tuples and dicts hold; `registered` are the former.
+    `flags` and `containers` are by path, see `schema.Module`. `owners` maps the id of each parameter to
+    `path.name` of its first owner.
     """
 
     paths: dict[nn.Module, str]
+    registered: dict[nn.Module, str] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
     containers: dict[str, str] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
@@ -63,13 +65,14 @@ def own_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def survey(model: nn.Module) -> Survey:
+def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     """Walk the modules of `model`. Reads attributes only, calls nothing of the user's but
-    `named_modules`."""
-    found = Survey({})
-    for path, module in model.named_modules():
-        if not _wraps(module):
-            found.paths[module] = path
+    `named_modules`. Where the registered modules are still those of `known`, that is the answer: a step
+    is logged many times, and the search for hidden modules takes longer than all else."""
+    registered = {module: path for path, module in model.named_modules() if not _wraps(module)}
+    if known is not None and known.registered == registered:
+        return known
+    found = Survey(dict(registered), registered)
     todo = deque(found.paths.items())
     while todo:
         module, path = todo.popleft()

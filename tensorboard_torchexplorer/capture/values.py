@@ -12,7 +12,7 @@ from ..sampling import Sampler, Slot
 from ..schema import Group, Status
 from .calls import Call
 from .gradients import PortKey
-from .private import quiet
+from .private import beneath, quiet
 
 Taken = tuple[torch.device, Slot] | int
 """A slot and its device, or the `Status` that says why there is none."""
@@ -45,7 +45,7 @@ class ValueObserver:
             self.taken[PortKey(call.index, group, index)] = Status.FAULT
         with quiet():
             for index, tensor in enumerate(tensors):
-                self.taken[PortKey(call.index, group, index)] = self._once(tensor)
+                self.taken[PortKey(call.index, group, index)] = self._once(beneath(tensor))
 
     def _once(self, tensor: Tensor) -> Taken:
         if tensor.is_inference():  # has no version, so a write in between would go unseen

@@ -172,8 +172,8 @@ function bottleneck(last: Column, main: ReadonlySet<Segment>): Segment[] {
   const cuts: Segment[] = []
   let leaves: Vertex | undefined
   for (let column: Column | undefined = last; column; ) {
-    const { x, before } = column
-    const cause = before.find(({ left, gap }) => columnOf(left).x + gap === x)
+    const { x, before }: Column = column
+    const cause: Distance | undefined = before.find(({ left, gap }) => columnOf(left).x + gap === x)
     if (cause && leaves) {
       const weakest = leastImportant(column, cause.right.rank, leaves.rank, main)
       if (weakest) cuts.push(weakest)

@@ -227,14 +227,14 @@ export function createStore(api: Api, host: Host): Store {
     openLevel(id, select) {
       batch(() => {
         if (id !== levelId.value) writing = 'push'
-        if (select === undefined) searching = false
+        searching = false
         levelId.value = id
         selected.value = select ?? null
       })
     },
     showNode(id) {
-      searching = true
       this.openLevel(parentId(id), id)
+      searching = true
     },
     openPlace(chosen) {
       batch(() => {

@@ -1,0 +1,141 @@
+/** axe finds nothing, in both themes, in the states that a user sees; and all goes without a mouse. */
+
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import type { Page } from '@playwright/test'
+import { expect, type Tab, type Theme, test } from './tab.ts'
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const RUN = { run: 'resnet18/first', model: 'resnet18' }
+
+/** Rules that axe finds broken, with the elements. The page's policy forbids script tags, so axe is evaluated. */
+async function violations(page: Page): Promise<string[]> {
+  const frame = page.frames().find((candidate) => candidate.url().includes('name=torchexplorer'))
+  if (frame === undefined) throw new Error('the tab is not open')
+  await frame.evaluate(AXE)
+  return frame.evaluate(async () => {
+    interface Axe {
+      run(): Promise<{
+        violations: { id: string; help: string; nodes: { html: string; failureSummary: string }[] }[]
+      }>
+    }
+    const found = await (window as unknown as { axe: Axe }).axe.run()
+    return found.violations.flatMap(({ id, help, nodes }) =>
+      nodes.map(({ html, failureSummary }) => `${id}: ${help}\n${html}\n${failureSummary}`),
+    )
+  })
+}
+
+const STATES: readonly [name: string, prepare: (tab: Tab) => Promise<void>][] = [
+  ['the root, nothing chosen', (tab) => tab.open(RUN)],
+  [
+    'a level with panels, colours and a pinned tooltip',
+    async (tab) => {
+      await tab.open({
+        ...RUN,
+        node: 'layer1/0',
+        panels: '0:layer1/0/conv1,1:layer3/1/conv2,0:avgpool',
+        color: 'zeros',
+        step: '20',
+      })
+      await expect(tab.panel('layer3.1.conv2').getByRole('img').first()).toBeVisible()
+      await tab.node('conv1').click()
+    },
+  ],
+  [
+    'the search',
+    async (tab) => {
+      await tab.open(RUN)
+      await tab.frame.getByRole('button', { name: 'Search' }).click()
+      await tab.frame.getByRole('combobox').fill('conv')
+      await expect(tab.frame.getByRole('option').first()).toBeVisible()
+    },
+  ],
+  [
+    'the display options',
+    async (tab) => {
+      await tab.open(RUN)
+      await tab.frame.getByRole('button', { name: 'Display' }).click()
+    },
+  ],
+  [
+    'the run list',
+    async (tab) => {
+      await tab.open(RUN)
+      await tab.frame.getByRole('button', { name: /^Run/ }).click()
+    },
+  ],
+  [
+    'a panel in full screen',
+    async (tab) => {
+      await tab.open({ ...RUN, panels: '0:layer1/0/conv1,1:layer3/1/conv2' })
+      await tab.frame.getByRole('button', { name: 'Full screen' }).first().click()
+      await expect(tab.frame.getByRole('dialog').getByRole('img').first()).toBeVisible()
+    },
+  ],
+]
+
+for (const theme of ['light', 'dark'] satisfies Theme[]) {
+  for (const [name, prepare] of STATES) {
+    test(`axe, ${theme}: ${name}`, async ({ tab, page }) => {
+      await prepare(tab)
+      await expect(tab.node('relu').or(tab.frame.getByRole('dialog')).first()).toBeVisible()
+      await page.evaluate((dark) => document.body.classList.toggle('dark-mode', dark), theme === 'dark')
+      await expect(tab.frame.locator('html')).toHaveAttribute('data-theme', theme)
+      await page.waitForTimeout(250)
+      expect(await violations(page)).toEqual([])
+    })
+  }
+}
+
+test('title and language are set', async ({ tab, page }) => {
+  await tab.open(RUN)
+  await expect(tab.node('conv1')).toBeVisible()
+  const frame = page.frames().find((candidate) => candidate.url().includes('name=torchexplorer'))
+  expect(await frame?.title()).toBe('TorchExplorer')
+  await expect(tab.frame.locator('html')).toHaveAttribute('lang', 'en')
+})
+
+test('from the graph to a panel, its columns and out again by keyboard alone', async ({ tab, page }) => {
+  await tab.open(RUN)
+  await expect(tab.node('conv1')).toBeVisible()
+  const stops = await tab.frame
+    .locator('.world button')
+    .evaluateAll((all) => all.filter((button) => button.tabIndex === 0).length)
+  expect(stops).toBe(1)
+  await tab.frame.locator('.world button[tabindex="0"]').focus()
+  for (let press = 0; press < 4; press++) await page.keyboard.press('ArrowDown')
+  await expect(tab.node('layer1')).toBeFocused()
+  await page.keyboard.press('Enter')
+  await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
+
+  await tab.frame.locator('.world button[tabindex="0"]').focus()
+  await page.keyboard.press('ArrowDown')
+  await page.keyboard.press('p')
+  const panel = tab.panel('layer1.0')
+  await expect(panel).toBeVisible()
+  await panel.getByRole('button', { name: /More about/ }).focus()
+  await page.keyboard.press('Enter')
+  await panel.getByRole('button', { name: 'Move right' }).focus()
+  await page.keyboard.press('Enter')
+  await expect(tab.frame.locator('[data-column="1"]').getByRole('article')).toBeVisible()
+
+  await tab.frame.locator('.world button[tabindex="0"]').focus()
+  await page.keyboard.press('Backspace')
+  await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('ResNet')
+})
+
+test('buttons are at least 24 pixels high and wide', async ({ tab }) => {
+  await tab.open({ ...RUN, panels: '0:layer1/0/conv1' })
+  await expect(tab.panel('layer1.0.conv1').getByRole('img').first()).toBeVisible()
+  const small = await tab.frame.locator('button, select, input[type=range], summary').evaluateAll((all) =>
+    all
+      .filter((control) => control.closest('.world') === null)
+      .map((control) => ({
+        html: control.outerHTML.slice(0, 120),
+        ...control.getBoundingClientRect().toJSON(),
+      }))
+      .filter(({ width, height }) => width < 24 || height < 24),
+  )
+  expect(small).toEqual([])
+})
