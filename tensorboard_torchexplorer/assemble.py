@@ -26,6 +26,8 @@ class Finished:
 
     `slots[i]` on device `devices[i]` are those of series `sampled[i]`; `blank` are (series, status).
     `series` and `nodes` may grow meanwhile; the record has the first `series_count` and `node_count`.
+    `scale` is the loss scale, which gradients of tensors are divided by, and those of parameters where
+    `parameters_scaled` (a fused optimizer unscales inside its step, and leaves out the step if `found_inf`).
     `updates` are (node-independent series of the parameter, its slot before and after the update).
     """
 
@@ -41,6 +43,9 @@ class Finished:
     blank: list[tuple[int, int]]
     updates: list[tuple[int, torch.device, Slot, Slot]]
     packed: dict[torch.device, Packed]
+    scale: tuple[torch.device, Slot] | None
+    parameters_scaled: bool
+    found_inf: tuple[torch.device, Slot] | None
     wide: bool
     graph: Graph | None
 
@@ -73,16 +78,18 @@ class Assembler:
             mine = [position for position, its in enumerate(step.devices) if its == device]
             indices = [step.sampled[position] for position in mine]
             rows[indices] = bin_rows(packed, [step.slots[p] for p in mine], self._bins, self._reject)
-        if step.info.scale is not None:
-            io_gradients = columns.gradient[: len(rows)] & (columns.node[: len(rows)] >= 0)
+        scale = _number(host, step.scale)
+        if scale is not None:
+            scaled = columns.gradient[: len(rows)] & (step.parameters_scaled | (columns.node[: len(rows)] >= 0))
             for name in _SCALED:
-                rows[name][io_gradients] /= step.info.scale
+                rows[name][scaled] /= scale
+        skipped = step.info.skipped or bool(_number(host, step.found_inf))
         updates = {series: _update(host[device], old, new) for series, device, old, new in step.updates}
         health = _health(rows, columns, step.nodes[: step.node_count], updates)
         record = StepRecord(
             self._model,
             step.phase,
-            replace(step.info, dropped=self._dropped()),
+            replace(step.info, dropped=self._dropped(), scale=scale, skipped=skipped),
             health,
             self._shards(rows),
             step.wide,
@@ -124,6 +131,13 @@ class _Columns:
         self.output = np.array([s.group == "output" for s in known], bool)
         self.param = np.array([s.group == "param" for s in known], bool)
         self.gradient = np.array([s.kind == "grad" for s in known], bool)
+
+
+def _number(
+    host: dict[torch.device, NDArray[np.float32]], taken: tuple[torch.device, Slot] | None
+) -> float | None:
+    """The value of a tensor of one element."""
+    return None if taken is None else float(slot_values(host[taken[0]], taken[1])[0])
 
 
 def _update(packed: NDArray[np.float32], old: Slot, new: Slot) -> float:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorboard import errors, plugin_util
 from tensorboard.backend import http_util
@@ -23,6 +23,9 @@ from tensorboard_torchexplorer.backend import Backend
 from tensorboard_torchexplorer.cache import Cache
 from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, ROOT_ID, VERSION
 from tensorboard_torchexplorer.source import ProviderSource, Source
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
@@ -152,7 +155,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
 
     # --- What all routes share ---
 
-    def _respond(self, answer: _Answer, request: Request) -> Response:
+    def _respond(self, answer: _Answer, request: Request) -> WSGIApplication:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
         source = ProviderSource(
@@ -163,7 +166,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
             key = f"{VERSION} {source.experiment} {request.path}?{request.query_string.decode('latin-1')}"
             tag = hashlib.sha256(f"{key} {token}".encode()).hexdigest()[:32]
             if tag in request.if_none_match:
-                return _not_modified(request, tag)
+                return _not_modified(tag)
             made = self._answers.get(key, tag)
             if made is None:
                 made = make()
@@ -176,12 +179,12 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         response.set_etag(tag)
         return response
 
-    def _respond_static(self, content: bytes, content_type: str, request: Request) -> Response:
+    def _respond_static(self, content: bytes, content_type: str, request: Request) -> WSGIApplication:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
         tag = hashlib.sha256(content).hexdigest()[:32]
         if tag in request.if_none_match:
-            return _not_modified(request, tag)
+            return _not_modified(tag)
         response: Response = http_util.Respond(request, content, content_type)
         response.set_etag(tag)
         return response
@@ -228,12 +231,21 @@ def _wrong_method(request: Request) -> Response:
     return _failure(request, 405, text, [("Allow", "GET, HEAD")])
 
 
-def _not_modified(request: Request, tag: str) -> Response:
-    response: Response = http_util.Respond(request, b"", "application/octet-stream", code=304)
-    response.headers.remove("Content-Length")
-    response.headers.remove("Content-Type")
-    response.set_etag(tag)
-    return response
+def _not_modified(tag: str) -> WSGIApplication:
+    """An answer 304. Not a werkzeug Response, which leaves out the Content-Type that TensorBoard demands of
+    every response (with a warning now, with an error later)."""
+    headers = [
+        ("ETag", f'"{tag}"'),
+        ("Content-Type", "application/octet-stream"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-cache, must-revalidate"),
+    ]
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("304 Not Modified", headers)
+        return []
+
+    return application
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:

@@ -25,28 +25,31 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
 from .assemble import Assembler, Finished
 from .background import Background
 from .capture.calls import Call
+from .capture.dynamo import EAGER, is_compiled
 from .capture.forward import ForwardCapture
 from .capture.graph import GraphBuilder, SeriesKey
-from .capture.private import current_graph_task, missing, queue_backward_callback, quiet
+from .capture.private import current_graph_task, missing, queue_backward_callback, quiet, without_torch_function
+from .capture.surroundings import NotObserved, hindrance, writes_here
 from .capture.survey import Survey, own_parameters, survey
+from .capture.trampoline import Trampoline
 from .capture.values import Taken
 from .faults import Faults
 from .options import WatchOptions
 from .sampling import Sampler, Slot
 from .schema import Phase, Status, StepInfo
+from .stepping import follow, unfollow
 
 _SESSION = uuid.uuid4().hex[:12]
 _MAX_TRACES = 8
 """Traced forwards in a row for a model whose call tree is new at every logged step."""
+
+_MAX_MISSED = 2
+"""Logged steps in a row without a forward in sight that are made up for at the next step."""
 
 _MAX_FORWARDS = 3
 """Forwards of a step that are looked at while none has seen a backward yet."""
@@ -80,6 +83,10 @@ class _Record:
     survey: Survey
     forwards: list[_Forward] = field(default_factory=list)
     backward: bool = False
+    scale: Taken | None = None
+    parameters_scaled: bool = False
+    found_inf: Taken | None = None
+    skipped: bool = False
     parameters: list[_ParameterTaken] = field(default_factory=list)
 
     @property
@@ -131,10 +138,11 @@ class Watch:
         self._written = 0
         self._evaluations = 0
         self._evaluating = False
-        self._inner = model.__dict__.get("_compiled_call_impl")
-        self._slot = self._call
-        model.__dict__["_compiled_call_impl"] = self._slot
-        _follow_optimizers(self)
+        self.follows = False
+        self._missed = 0
+        self._slot = Trampoline(model, self)
+        follow(self)
+        self._begin_step()
 
     # --- public ----------------------------------------------------------------------------------
 
@@ -154,18 +162,14 @@ class Watch:
         if self._closed:
             return
         self._closed = True
-        _WATCHES.discard(self)
+        unfollow(self)
         if self._record is not None:
             if self._written and self._by_optimizer:
                 self._drop(self._record)
             else:
                 self._finish(self._record)
-        model = self._root()
-        if model is not None and model.__dict__.get("_compiled_call_impl") is self._slot:
-            if self._inner is None:
-                del model.__dict__["_compiled_call_impl"]
-            else:
-                model.__dict__["_compiled_call_impl"] = self._inner
+        EAGER.release(self)
+        self._slot.remove()
 
     def __enter__(self) -> Watch:
         return self
@@ -177,33 +181,46 @@ class Watch:
 
     # --- the trigger -----------------------------------------------------------------------------
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1).f_locals.get("self")
-        root = self._root()
-        if caller is not root and isinstance(caller, nn.Module):
-            # A replica that copied the attributes of the root.
-            return caller._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-        assert root is not None  # it is being called
-        plain = self._inner or root._call_impl
+    def due(self, compiled: bool) -> Phase | None:
+        """See `Watcher`; so for the next two."""
+        self.follows = False
         if self._active or self._closed or current_graph_task() is not None or os.getpid() != self._pid:
-            return plain(*args, **kwargs)
-        if torch.is_grad_enabled() and (root.training or not self._ever_trained):
-            return self._training_forward(root, plain, args, kwargs)
-        return self._evaluation_forward(root, plain, args, kwargs)
+            return None
+        root = self._root()
+        if root is None:
+            return None
+        phase: Phase | None
+        try:
+            if torch.is_grad_enabled() and (root.training or not self._ever_trained):
+                phase = self._training_due(root)
+            else:
+                phase = self._evaluation_due()
+            return None if phase is None or self._hindered(root, phase, compiled) else phase
+        except Exception as error:
+            self._faults.report("", "the choice of forwards", error)
+            return None
 
-    def _training_forward(
-        self, root: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        self._ever_trained = self._ever_trained or root.training
+    def _training_due(self, root: nn.Module) -> Phase | None:
+        record = self._record
+        if root.training and not self._ever_trained:
+            self._ever_trained = True
+            if record is not None and record.forwards and not record.backward:
+                self._was_evaluation(record)
+        elif record is not None and not record.forwards:
+            self._drop(record)  # of parameters alone, and here comes a forward: a closure
         self._evaluating = False
         self._forwards += 1
-        if (self._recorded and not self._looks_again()) or self.step % self.options.log_freq:
-            result = plain(*args, **kwargs)
-            if self._searched and not self._by_optimizer:
-                self._note_backward(result)
-            return result
+        if (self._recorded and not self._looks_again()) or not self._is_logged_step():
+            self.follows = self._searched and not self._by_optimizer
+            if self._forwards > 2 * _MAX_FORWARDS and record is not None and not record.backward:
+                EAGER.release(self)  # no training, it seems
+            return None
         self._recorded = True
-        return self._logged(root, "train", args, kwargs)
+        return "train"
+
+    def _is_logged_step(self) -> bool:
+        # A logged step without a forward in sight is made up for, but not for ever.
+        return self.step % self.options.log_freq == 0 or 0 < self._missed <= _MAX_MISSED
 
     def _looks_again(self) -> bool:
         """Whether the forwards recorded so far may turn out to have no backward: a generator whose
@@ -211,33 +228,66 @@ class Watch:
         record = self._record
         return record is not None and not record.backward and 0 < len(record.forwards) < _MAX_FORWARDS
 
-    def _evaluation_forward(
-        self, root: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _was_evaluation(self, record: _Record) -> None:
+        """Forwards in eval mode came before the training, with gradients enabled by oversight."""
+        record.phase = "eval"
+        self._sampler, self._eval_sampler = self._eval_sampler, self._sampler
+        self._finish(record)
+        self._forwards = 0
+        self._recorded = False
+
+    def _evaluation_due(self) -> Phase | None:
+        if self._record is None:
+            EAGER.release(self)
         first = not self._evaluating
         self._evaluating = True
         if not first:
-            return plain(*args, **kwargs)
-        due = self._builder.nodes == [] and self._record is None
+            return None
+        due = not self._builder.nodes and self._record is None
         if self.options.eval_freq is not None:
             due = due or self._evaluations % self.options.eval_freq == 0
         self._evaluations += 1
-        if not due:
-            return plain(*args, **kwargs)
-        return self._logged(root, "eval", args, kwargs)
+        return "eval" if due else None
 
-    def _logged(self, root: nn.Module, phase: Phase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A forward that is looked at."""
+    def _hindered(self, root: nn.Module, phase: Phase, compiled: bool) -> bool:
+        """Whether a forward that is due can't be looked at."""
+        if not writes_here():
+            return True
+        if self.options.compiled == "skip" and (compiled or any(is_compiled(m) for m in root.modules())):
+            reason = ""
+        else:
+            reason = hindrance()
+            if not reason:
+                return False
+        if phase == "train":
+            self._recorded = False
+        if reason:
+            self._faults.report("", "a forward", NotObserved(reason))
+        return True
+
+    def passed(self, result: Any) -> None:
+        try:
+            self._note_backward(result)
+        except Exception as error:
+            self._faults.report("", "the count of backward passes", error)
+
+    def logged(
+        self, plain: Callable[..., Any], phase: Phase, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         forward = None
+        root = self._root()
         self._active = True
         try:
+            assert root is not None  # it is being called
+            if self.options.compiled == "eager":
+                EAGER.hold(self)
             seen, forward = self._prepare(root, phase)
         except Exception as error:
             self._faults.report("", "the start of a logged step", error)
         try:
             if forward is None:
-                return root._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-            result = forward.run(root._call_impl, args, kwargs, self._backward_started)
+                return plain(*args, **kwargs)
+            result = forward.run(plain, args, kwargs, self._backward_started)
         except BaseException:
             # The user's own, or an interrupt: the step may be tried again.
             if phase == "train" and self._record is None:
@@ -245,6 +295,8 @@ class Watch:
             raise
         finally:
             self._active = False
+            if phase == "eval" and self._record is None:
+                EAGER.release(self)
         try:
             self._after_forward(forward, seen, phase)
         except Exception as error:
@@ -343,10 +395,11 @@ class Watch:
         if isinstance(result, dict):
             result = list(result.values())
         candidates = result if isinstance(result, (tuple, list)) else (result,)
-        for tensor in candidates:
-            if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(_once(self._backward_started))
-                return
+        with without_torch_function():
+            for tensor in candidates:
+                if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+                    tensor.grad_fn.register_prehook(_once(self._backward_started))
+                    return
 
     # --- optimizers ------------------------------------------------------------------------------
 
@@ -365,23 +418,64 @@ class Watch:
             known = self._steppers[optimizer] = (count, touches)
         return known[1]
 
-    def _before_optimizer(self, optimizer: Optimizer) -> None:
-        if not self._touches(optimizer):
-            return
-        self._by_optimizer = True
-        record = self._record
-        if record is not None and not record.parameters:
-            self._take_parameters(record)
+    def before_step(self, optimizer: Optimizer) -> None:
+        """See `stepping.Follower`."""
+        try:
+            if self._touches(optimizer):
+                self._by_optimizer = True
+                if self._record is not None and not self._record.parameters:
+                    self._take_parameters(self._record)
+                    self._take_fused_scale(self._record, optimizer)
+        except Exception as error:
+            self._faults.report("", "the start of an optimizer step", error)
 
-    def _after_optimizer(self, optimizer: Optimizer) -> None:
-        if not self._touches(optimizer):
-            return
+    def _take_fused_scale(self, record: _Record, optimizer: Optimizer) -> None:
+        """A fused optimizer divides by the scale itself, and looks itself whether to skip."""
+        scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+        with quiet():
+            if isinstance(scale, Tensor):
+                record.scale = self._sampler.take(scale)
+                record.parameters_scaled = True
+            if isinstance(found, Tensor):
+                record.found_inf = self._sampler.take(found)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """See `stepping.Follower`."""
+        try:
+            if self._touches(optimizer):
+                self._stepped_by(optimizer)
+        except Exception as error:
+            self._faults.report("", "the end of an optimizer step", error)
+
+    def before_scaler(self, optimizer: Optimizer, scale: Tensor) -> None:
+        """See `stepping.Follower`."""
+        try:
+            record = self._record
+            if record is not None and record.scale is None and self._touches(optimizer):
+                with quiet():
+                    record.scale = self._sampler.take(scale)
+        except Exception as error:
+            self._faults.report("", "the loss scale", error)
+
+    def after_scaler(self, optimizer: Optimizer, stepped: bool) -> None:
+        """See `stepping.Follower`."""
+        try:
+            if not stepped and self._touches(optimizer):
+                self._by_optimizer = True
+                if self._record is not None:
+                    self._record.skipped = True
+                    self._take_parameters(self._record)
+                self._stepped_by(optimizer)
+        except Exception as error:
+            self._faults.report("", "a skipped optimizer step", error)
+
+    def _stepped_by(self, optimizer: Optimizer) -> None:
         record = self._record
         if record is not None:
-            if record.parameters:
-                self._take_updates(record)
-            else:
+            if not record.parameters:
                 self._take_parameters(record)  # the forward ran inside the step: a closure
+            elif not record.skipped:
+                self._take_updates(record)
             self._finish(record)
         # Several optimizers may share one step: without a forward in between, only one that has
         # already stepped begins a new one.
@@ -396,6 +490,17 @@ class Watch:
         if self._record is not None:
             self._drop(self._record)
         self._stepped.clear()
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """Compiled functions that call the model pass us by, so they must run eagerly from the start of a
+        logged step. The slot is taken again, should `model.compile()` have written over it."""
+        if not self._slot.placed:
+            self._slot.place()
+        if self.options.compiled == "eager" and self._is_logged_step() and writes_here():
+            EAGER.hold(self)
+        else:
+            EAGER.release(self)
 
     # --- parameters ------------------------------------------------------------------------------
 
@@ -508,6 +613,9 @@ class Watch:
             blank,
             updates,
             packed,
+            record.scale if isinstance(record.scale, tuple) else None,
+            record.parameters_scaled,
+            record.found_inf if isinstance(record.found_inf, tuple) else None,
             sampler.wide,
             graph,
         )
@@ -557,7 +665,7 @@ class Watch:
             forwards=max(self._forwards, 1),
             ran=_ranges(sorted({node for forward in record.forwards for node in forward.nodes.values()})),
             scale=None,
-            skipped=False,
+            skipped=record.skipped,
             dropped=0,
             session=_SESSION,
             faults=self._faults.list(),
@@ -590,32 +698,3 @@ def _once(callback: Callable[[], None]) -> Callable[[Any], None]:
             callback()
 
     return hook
-
-
-# --- optimizers, for all watches of the process ------------------------------------------------------
-
-_WATCHES: weakref.WeakSet[Watch] = weakref.WeakSet()
-_HANDLES: list[Any] = []
-
-
-def _follow_optimizers(watch: Watch) -> None:
-    _WATCHES.add(watch)
-    if not _HANDLES:
-        _HANDLES.append(register_optimizer_step_pre_hook(_before_step))
-        _HANDLES.append(register_optimizer_step_post_hook(_after_step))
-
-
-def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for watch in list(_WATCHES):
-        try:
-            watch._before_optimizer(optimizer)
-        except Exception as error:
-            watch._faults.report("", "the start of an optimizer step", error)
-
-
-def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for watch in list(_WATCHES):
-        try:
-            watch._after_optimizer(optimizer)
-        except Exception as error:
-            watch._faults.report("", "the end of an optimizer step", error)

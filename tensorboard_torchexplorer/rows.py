@@ -2,6 +2,7 @@
 
 Layout, little endian:
 
+    CRC-32 u4 of all that follows
     version u1, flags u1, bins u2, rows u4, rows per chunk u2
     width u1 of each column (`ROW_FIELDS`, then counts): bytes per value, 0 where all values are zero
     for each chunk three u4: lengths of its streams `head`, `tail` and `counts`
@@ -45,6 +46,7 @@ _TAIL_DEFLATED = 1
 _COLUMNS = len(ROW_FIELDS)
 _INTEGERS = tuple(index for index, (_, code) in enumerate(ROW_FIELDS) if code[0] == "u")
 _FLOATS = tuple(index for index, (_, code) in enumerate(ROW_FIELDS) if code[0] == "f")
+_CRC = 4
 _PREFIX = _HEADER.size + _COLUMNS + 1
 _HEAD_BYTES = 2  # of a float go to `head`: sign, exponent and the first bits of the fraction
 
@@ -92,7 +94,8 @@ def encode_rows(rows: Rows, *, wide: bool = False) -> bytes:
     sizes = [column.dtype.itemsize for column in [*columns, counts]]
     widths = bytes(size if is_used else 0 for size, is_used in zip(sizes, used, strict=True))
     header = _HEADER.pack(VERSION, flags, bins, count, CHUNK) + widths
-    return b"".join([header, struct.pack(f"<{len(streams)}I", *map(len, streams)), *streams])
+    record = b"".join([header, struct.pack(f"<{len(streams)}I", *map(len, streams)), *streams])
+    return zlib.crc32(record).to_bytes(_CRC, "little") + record
 
 
 def decode_rows(payloads: Sequence[bytes], wanted: Sequence[int], bins: int) -> tuple[Rows, dict[int, str]]:
@@ -106,7 +109,7 @@ def decode_rows(payloads: Sequence[bytes], wanted: Sequence[int], bins: int) -> 
     problems: dict[int, str] = {}
     alike: dict[bytes, list[int]] = {}
     for position, payload in enumerate(payloads):
-        alike.setdefault(payload[:_PREFIX], []).append(position)
+        alike.setdefault(payload[_CRC : _CRC + _PREFIX], []).append(position)
     for prefix, positions in alike.items():
         try:
             layout = _Layout(prefix)
@@ -122,7 +125,7 @@ def decode_rows(payloads: Sequence[bytes], wanted: Sequence[int], bins: int) -> 
 
 def record_shape(payload: bytes) -> tuple[int, int]:
     """Rows and bins of a stored record."""
-    layout = _Layout(payload[:_PREFIX])
+    layout = _Layout(payload[_CRC : _CRC + _PREFIX])
     return layout.rows, layout.bins
 
 
@@ -209,11 +212,14 @@ class _Layout:
 
     def streams(self, payload: bytes, chunks: Sequence[int]) -> list[tuple[bytes, bytes, bytes]]:
         """Head, tail and counts of the given chunks, inflated and of exactly the right length."""
-        if len(payload) < _PREFIX + self.lengths.size:
+        if len(payload) < _CRC + _PREFIX + self.lengths.size:
             raise DecodeError("a record of rows is cut off")
-        ends = list(
-            accumulate(self.lengths.unpack_from(payload, _PREFIX), initial=_PREFIX + self.lengths.size)
-        )
+        # TensorBoard's data server checks its own checksum only where a record does not parse.
+        if zlib.crc32(memoryview(payload)[_CRC:]) != int.from_bytes(payload[:_CRC], "little"):
+            raise DecodeError("a record of rows has the wrong checksum")
+        start = _CRC + _PREFIX
+        lengths = self.lengths.unpack_from(payload, start)
+        ends = list(accumulate(lengths, initial=start + self.lengths.size))
         if ends[-1] != len(payload):
             raise DecodeError(f"a record of rows should have {ends[-1]} bytes and has {len(payload)}")
         found = []

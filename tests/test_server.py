@@ -225,9 +225,16 @@ class TestWhileServing:
 
             assert server.plugin("steps", run="good", model="model")["train"] == list(range(20))
             assert server.plugin("steps", run="cut", model="model")["train"] == list(range(19))
-            steps = server.plugin("steps", run="flipped", model="model")["train"]
-            assert steps == list(range(len(steps)))
-            assert 5 < len(steps) < 20
+            # The Python loader stops at the flipped bit. The data server does not look at the checksum of
+            # a record that parses, so there ours must find it.
+            head, blocks = series(server, "flipped", ".")
+            place = next(s for s in small().series if s.node == 0)
+            for column, step in enumerate(head["steps"]):
+                row = Run(small()).record(step).shards[place.shard][place.row]
+                if blocks["status"][0, column] == 0:
+                    assert blocks["mean"][0, column] == row["mean"]
+                    assert blocks["counts"][0, column].tolist() == row["counts"].tolist()
+            assert 5 < (blocks["status"][0] == 0).sum() < 20
 
     def test_the_users_number_of_samples_wins(self, tmp_path, load_fast):
         with SummaryWriter(tmp_path, max_queue=300) as writer:
@@ -275,10 +282,10 @@ def test_logdir_spec_names_runs(tmp_path):
     spec = f"--logdir_spec=first:{tmp_path / 'a'},second:{tmp_path / 'b'}"
 
     with tensorboard_server(None, "auto", [spec]) as server:
-        server.wait_for_steps("second", "model", 1)
+        server.wait_for_steps("second/.", "model", 1)
 
-        assert [run["name"] for run in server.plugin("runs")["runs"]] == ["first", "second"]
-        assert series(server, "first", "0")[0]["steps"] == [0, 1]
+        assert [run["name"] for run in server.plugin("runs")["runs"]] == ["first/.", "second/."]
+        assert series(server, "first/.", "0")[0]["steps"] == [0, 1]
 
 
 def test_c77_object_storage_through_fsspec(tmp_path):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..schema import ROOT_ID, EdgeKind, End, Port
 from .leaves import argument_leaves, result_leaves
-from .private import current_graph_task, of_all_samples, sequence_number
+from .private import current_graph_task, of_all_samples, sequence_number, without_torch_function
 
 Link = tuple[End, End]
 
@@ -223,6 +223,14 @@ class CallTree:
         )
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with without_torch_function():
+            self._enter(module, args, kwargs)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        with without_torch_function():
+            self._leave(module, result)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             if self._foreign(module):
                 return
@@ -251,7 +259,7 @@ class CallTree:
             except Exception as error:
                 self.report(call.path, "the inputs", error)
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _leave(self, module: nn.Module, result: Any) -> None:
         try:
             if self._foreign(module):
                 return

@@ -7,6 +7,7 @@ Everything here was checked on the torch versions that CI runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -48,6 +49,12 @@ def queue_backward_callback(callback: Callable[[], None]) -> None:
     Variable._execution_engine.queue_callback(callback)
 
 
+def without_torch_function() -> AbstractContextManager[Any]:
+    """Inside, tensors act as plain ones: neither the `__torch_function__` of the user's subclasses nor
+    the user's function modes run, not even for reading an attribute."""
+    return torch._C.DisableTorchFunction()  # type: ignore[no-any-return, attr-defined]
+
+
 def beneath(tensor: Tensor) -> Tensor:
     """The values under torch.func's transforms (vmap, grad, jvp): those of all samples, not of one."""
     functorch = torch._C._functorch
@@ -75,7 +82,7 @@ class quiet:
     def __enter__(self) -> None:
         self._grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
-        self._plain = torch._C.DisableTorchFunctionSubclass()
+        self._plain = without_torch_function()
         self._plain.__enter__()
         self._modes = None
         if torch._C._len_torch_dispatch_stack():

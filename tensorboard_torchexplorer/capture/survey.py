@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
+from .private import without_torch_function
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
@@ -49,12 +50,14 @@ class Survey:
         """The immediate parameters of a module, in order, without those that are None."""
         path = self.paths[module]
         found = []
-        for name, value in own_parameters(module):
-            full = f"{path}.{name}" if path else name
-            owner = self.owners.get(id(value), full)
-            shape = None if is_lazy(value) else list(value.shape)
-            dtype = str(value.dtype).removeprefix("torch.")
-            found.append(Parameter(name, shape, dtype, value.requires_grad, "" if owner == full else owner))
+        with without_torch_function():
+            for name, value in own_parameters(module):
+                full = f"{path}.{name}" if path else name
+                owner = self.owners.get(id(value), full)
+                shape = None if is_lazy(value) else list(value.shape)
+                dtype = str(value.dtype).removeprefix("torch.")
+                shared = "" if owner == full else owner
+                found.append(Parameter(name, shape, dtype, value.requires_grad, shared))
         return found
 
 

@@ -10,20 +10,21 @@ export interface Column {
   readonly after: Distance[]
   /** Columns at the other ends of bent segments. */
   readonly pulls: { readonly to: Column; readonly weight: number }[]
-  /** place.ts: columns that swing together have one leader and form a list from it. The leader's `force` and
+  /** place.ts: columns that swing together form a list from their leader to its `last`; the leader's `force` and
    *  `weight` are the sums of theirs. */
-  leader: Column
+  leader: Column | undefined
   follower: Column | undefined
-  last: Column
+  last: Column | undefined
   force: number
   weight: number
 }
 
-/** Least distance between two columns, and the row members that cause it. */
+/** Least distance between two columns that meet in a row. */
 export interface Distance {
-  readonly left: Vertex
-  readonly right: Vertex
+  readonly left: Column
+  readonly right: Column
   readonly gap: number
+  readonly rank: number
 }
 
 /** A drawing may be this much wider than its widest row if that keeps lines straight... */
@@ -44,10 +45,10 @@ export function columnsOf(
   const limit = Math.max(WIDER * widest, widest + WIDER_BY)
   for (let round = 0; ; round++) {
     const columns = leftToRight(build(rows, options))
-    const last = packLeft(columns)
-    const cuts = last && last.x > limit && round < ROUNDS ? bottleneck(last, main) : []
+    packLeft(columns)
+    const cuts = round < ROUNDS ? bottlenecks(columns, limit, main) : new Set<Segment>()
     for (const segment of cuts) segment.straight = false
-    if (cuts.length > 0) continue
+    if (cuts.size > 0) continue
     addPulls(rows)
     return columns
   }
@@ -124,8 +125,13 @@ function build(rows: readonly (readonly Vertex[])[], options: LayoutOptions): Co
       column.members.push(vertex)
       vertex.column = column
       if (left) {
-        const apart = { left, right: vertex, gap: distance(left, vertex, options) }
-        columnOf(left).after.push(apart)
+        const apart = {
+          left: columnOf(left),
+          right: column,
+          gap: distance(left, vertex, options),
+          rank: vertex.rank,
+        }
+        apart.left.after.push(apart)
         column.before.push(apart)
       }
       left = vertex
@@ -135,51 +141,56 @@ function build(rows: readonly (readonly Vertex[])[], options: LayoutOptions): Co
 }
 
 function emptyColumn(): Column {
-  const column: Partial<Column> = { members: [], x: 0, before: [], after: [], pulls: [], force: 0, weight: 0 }
-  column.leader = column as Column
-  column.last = column as Column
-  return column as Column
+  return {
+    members: [],
+    x: 0,
+    before: [],
+    after: [],
+    pulls: [],
+    leader: undefined,
+    follower: undefined,
+    last: undefined,
+    force: 0,
+    weight: 0,
+  }
 }
 
 /** Straight segments don't cross, so "left of in some row" has no cycle. */
 function leftToRight(columns: readonly Column[]): Column[] {
-  const waiting = new Map(columns.map((column) => [column, column.before.length]))
+  // `weight`, not yet in use, counts the neighbours that have still to come.
+  for (const column of columns) column.weight = column.before.length
   const sorted = columns.filter((column) => column.before.length === 0)
   for (const column of sorted)
-    for (const { right } of column.after) {
-      const next = columnOf(right)
-      const left = (waiting.get(next) ?? 0) - 1
-      waiting.set(next, left)
-      if (left === 0) sorted.push(next)
-    }
+    for (const { right } of column.after) if (--right.weight === 0) sorted.push(right)
   return sorted
 }
 
-/** Put each column as far left as its neighbours allow; returns the rightmost one. */
-function packLeft(columns: readonly Column[]): Column | undefined {
-  let last: Column | undefined
+/** Put each column as far left as its neighbours allow. */
+function packLeft(columns: readonly Column[]): void {
   for (const column of columns) {
     column.x = 0
-    for (const { left, gap } of column.before) column.x = Math.max(column.x, columnOf(left).x + gap)
-    if (!last || column.x > last.x) last = column
+    for (const { left, gap } of column.before) column.x = Math.max(column.x, left.x + gap)
   }
-  return last
 }
 
-/** On the chain of neighbours that makes the drawing as wide as it is: the least important straight segment of each
- *  column that the chain enters in one row and leaves in another. Without these segments it falls apart. */
-function bottleneck(last: Column, main: ReadonlySet<Segment>): Segment[] {
-  const cuts: Segment[] = []
-  let leaves: Vertex | undefined
-  for (let column: Column | undefined = last; column; ) {
-    const { x, before }: Column = column
-    const cause: Distance | undefined = before.find(({ left, gap }) => columnOf(left).x + gap === x)
-    if (cause && leaves) {
-      const weakest = leastImportant(column, cause.right.rank, leaves.rank, main)
-      if (weakest) cuts.push(weakest)
+/** On the chains of neighbours that push columns beyond `limit`: the least important straight segment of each column
+ *  that a chain enters in one row and leaves in another. Without these segments the chains fall apart. */
+function bottlenecks(columns: readonly Column[], limit: number, main: ReadonlySet<Segment>): Set<Segment> {
+  const cuts = new Set<Segment>()
+  const seen = new Set<Column>()
+  for (let column of columns.toReversed()) {
+    if (column.x <= limit) continue
+    let leaves: number | undefined
+    while (!seen.has(column)) {
+      seen.add(column)
+      const { x, before }: Column = column
+      const cause = before.find(({ left, gap }) => left.x + gap === x)
+      if (!cause) break
+      const weakest = leaves === undefined ? undefined : leastImportant(column, cause.rank, leaves, main)
+      if (weakest) cuts.add(weakest)
+      leaves = cause.rank
+      column = cause.left
     }
-    leaves = cause?.left
-    column = cause && columnOf(cause.left)
   }
   return cuts
 }

@@ -36,8 +36,10 @@ function include(vertex: Vertex, fragment: Fragment): void {
   if (!vertex.lane && (!fragment.head || vertex.index < fragment.head.index)) fragment.head = vertex
 }
 
-/** A fragment of a fragment, and so on: beyond this depth the graph is a thicket that no order makes readable. */
-const DEEPEST = 24
+/** A fragment of a fragment, and so on: beyond this depth, or where more than so many vertices don't fall apart, the
+ *  graph is a thicket that no order makes readable, and order.ts has a quicker start for it. */
+const DEEPEST = 8
+const THICKET = 1000
 
 /** The rows of a fragment, from its first rank on. */
 function arrange(whole: Fragment, path: readonly Vertex[], depth: number): Vertex[][] {
@@ -45,7 +47,7 @@ function arrange(whole: Fragment, path: readonly Vertex[], depth: number): Verte
   const append = (vertices: readonly Vertex[]) => {
     for (const vertex of vertices) rows[vertex.rank - whole.first]?.push(vertex)
   }
-  if (path.length === whole.vertices.length || depth > DEEPEST) {
+  if (path.length === whole.vertices.length || depth > DEEPEST || (depth > 0 && whole.vertices.length > THICKET)) {
     append(whole.vertices)
     return rows
   }
@@ -122,6 +124,7 @@ const FAR = 1e9
 function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Fragment; side: Side }[] {
   const [first] = path
   if (!first) return []
+  if (fragments.length === 1) return fragments.map((part) => ({ part, side: 1 }))
   const neighbour = ({ head, first: rank }: Fragment) =>
     path[Math.max(0, Math.min(path.length - 1, (head?.rank ?? rank) - first.rank))] ?? first
   const distance = (part: Fragment) => (part.head ? Math.abs(part.head.index - runsAt(neighbour(part))) : 0)
@@ -142,7 +145,7 @@ function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Frag
           most = Math.max(most, filled[side].get(rank) ?? 0)
         return most
       }
-      const more = fragments.length > 1 ? crossings(-1) - crossings(1) : 0
+      const more = crossings(-1) - crossings(1)
       let side: Side
       if (more !== 0) side = more < 0 ? -1 : 1
       else if (!part.head) side = load(-1) < load(1) ? -1 : 1

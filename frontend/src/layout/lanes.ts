@@ -67,6 +67,8 @@ function laneFor(line: Line, lanes: Lane[]): Lane {
   return lane
 }
 
+const NO_BENDS: Segment['bends'] = []
+
 function join(top: Vertex, bottom: Vertex, line: Line): Segment {
   const segment: Segment = {
     top,
@@ -77,7 +79,7 @@ function join(top: Vertex, bottom: Vertex, line: Line): Segment {
     topX: 0,
     bottomX: 0,
     merged: false,
-    bends: [],
+    bends: NO_BENDS,
   }
   top.below.push(segment)
   bottom.above.push(segment)

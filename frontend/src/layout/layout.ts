@@ -41,7 +41,7 @@ export function layout(
       return { id: node.id, x, y, width: node.width, height: node.height, rank }
     }),
     edges: edges.map(({ source, target, kind }) => {
-      const line = lines.get(source)?.get(target)
+      const line = lines.get(pairOf(vertices, source, target))
       return { source, target, kind, points: line ? line.points : loopAt(vertices.get(source) as Vertex) }
     }),
     width,
@@ -67,45 +67,39 @@ function verticesOf(nodes: readonly LayoutNode[], edges: readonly LayoutEdge[]):
   return vertices
 }
 
-/** The line of each pair of different nodes that some edge joins, by source and target; each is also entered in
- *  `out` and `into` of its nodes, cycles broken. */
-function linesOf(
-  edges: readonly LayoutEdge[],
-  vertices: ReadonlyMap<string, Vertex>,
-): Map<string, Map<string, Line>> {
-  const kinds = new Map<string, Map<string, LayoutEdge['kind']>>()
+/** The line of each pair of different nodes that some edge joins; each is also entered in `out` and `into` of its
+ *  nodes, cycles broken. */
+function linesOf(edges: readonly LayoutEdge[], vertices: ReadonlyMap<string, Vertex>): Map<number, Line> {
+  const kinds = new Map<number, LayoutEdge['kind']>()
   for (const { source, target, kind } of edges) {
-    if (source === target) continue
-    const known = kinds.get(source) ?? new Map<string, LayoutEdge['kind']>()
-    kinds.set(source, known)
-    if (known.get(target) !== 'gradient') known.set(target, kind)
+    const pair = pairOf(vertices, source, target)
+    if (source !== target && kinds.get(pair) !== 'gradient') kinds.set(pair, kind)
   }
-  const pairs = [...kinds].flatMap(([source, targets]) =>
-    [...targets].map(([target, kind]) => ({
-      ids: [source, target] as const,
-      ends: [vertices.get(source), vertices.get(target)] as [Vertex, Vertex],
-      kind,
-    })),
+  const nodes = [...vertices.values()]
+  const pairs = [...kinds.keys()].map(
+    (pair) => [Math.floor(pair / nodes.length), pair % nodes.length] as const,
   )
-  const closing = closingEdges(
-    vertices.size,
-    pairs.map(({ ends: [source, target] }) => [source.index, target.index]),
-  )
-  const lines = new Map<string, Map<string, Line>>()
-  pairs.forEach(({ ids, ends: [source, target], kind }, i) => {
+  const closing = closingEdges(nodes.length, pairs)
+  const lines = new Map<number, Line>()
+  for (const [i, [pair, kind]] of [...kinds].entries()) {
     const reversed = closing[i] === true
+    const [source, target] = (pairs[i] ?? []).map((index) => nodes[index]) as [Vertex, Vertex]
     const [upper, lower] = reversed ? [target, source] : [source, target]
     const line: Line = { upper, lower, reversed, kind, segments: [], points: [] }
     upper.out.push(line)
     lower.into.push(line)
-    const known = lines.get(ids[0]) ?? new Map<string, Line>()
-    lines.set(ids[0], known.set(ids[1], line))
-  })
-  for (const { out, into } of vertices.values()) {
+    lines.set(pair, line)
+  }
+  for (const { out, into } of nodes) {
     out.sort((a, b) => a.lower.index - b.lower.index)
     into.sort((a, b) => a.upper.index - b.upper.index)
   }
   return lines
+}
+
+/** One number for two nodes. */
+function pairOf(vertices: ReadonlyMap<string, Vertex>, source: string, target: string): number {
+  return (vertices.get(source)?.index ?? 0) * vertices.size + (vertices.get(target)?.index ?? 0)
 }
 
 /** In the order of their first nodes; the nodes of each in execution order. */
@@ -116,12 +110,15 @@ function connectedParts(vertices: readonly Vertex[]): Vertex[][] {
     if (seen.has(start)) continue
     seen.add(start)
     const part = [start]
-    for (const { out, into } of part)
-      for (const next of [...out.map((line) => line.lower), ...into.map((line) => line.upper)])
-        if (!seen.has(next)) {
-          seen.add(next)
-          part.push(next)
-        }
+    const visit = (vertex: Vertex) => {
+      if (seen.has(vertex)) return
+      seen.add(vertex)
+      part.push(vertex)
+    }
+    for (const { out, into } of part) {
+      for (const line of out) visit(line.lower)
+      for (const line of into) visit(line.upper)
+    }
     parts.push(part.sort((a, b) => a.index - b.index))
   }
   return parts

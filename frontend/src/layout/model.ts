@@ -57,7 +57,7 @@ export interface Line {
   /** lanes.ts: from upper to lower, one segment for each row. */
   readonly segments: Segment[]
   /** route.ts: from source to target. */
-  points: readonly Point[]
+  points: { x: number; y: number }[]
 }
 
 /** A vertical line past one or more rows, shared by edges of one source to targets in different rows. */
@@ -83,7 +83,7 @@ export interface Segment {
   /** ports.ts: ends in a port that other segments use, too. */
   merged: boolean
   /** tracks.ts: corners between the two ends, with y counted in tracks. */
-  bends: Point[]
+  bends: readonly Point[]
 }
 
 export function nodeVertex(
@@ -102,6 +102,9 @@ export function laneVertex(index: number, rank: number, lane: Lane): Vertex {
   return point
 }
 
+/** Lane points have no lines; there are many of them. */
+const NO_LINES: Line[] = []
+
 function vertex(
   index: number,
   kind: Vertex['kind'],
@@ -118,8 +121,8 @@ function vertex(
     right: width / 2 + loop,
     width,
     height,
-    out: [],
-    into: [],
+    out: lane ? NO_LINES : [],
+    into: lane ? NO_LINES : [],
     rank: 0,
     before: 0,
     after: 0,

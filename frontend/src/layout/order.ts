@@ -1,5 +1,5 @@
 /** Rows with some order in, rows with few crossings out. */
-import type { Segment, Vertex } from './model.ts'
+import type { Vertex } from './model.ts'
 
 /** Rounds of one start at most, and rounds in a row without gain after which it has no more to give. */
 const ROUNDS = 8
@@ -59,29 +59,22 @@ function improve(start: Order): Order {
   return best
 }
 
-/** A start: depth first from the top (or bottom) row, so that what belongs together stands together. */
-export function depthFirst(
-  rows: readonly (readonly Vertex[])[],
-  downwards: boolean,
-  lanesFirst: boolean,
-): Vertex[][] {
+/** A start: depth first from the top row, lanes before nodes, so that what belongs together stands together. */
+export function depthFirst(rows: readonly (readonly Vertex[])[]): Vertex[][] {
   const found: Vertex[][] = rows.map(() => [])
   const seen = new Set<Vertex>()
-  const next = (vertex: Vertex) =>
-    (downwards ? vertex.below.map((s) => s.bottom) : vertex.above.map((s) => s.top)).toSorted(
-      (a, b) => (lanesFirst ? -1 : 1) * (Number(!!a.lane) - Number(!!b.lane)) || a.index - b.index,
-    )
-  const walk = (start: Vertex) => {
-    const stack = [start]
-    for (let vertex = stack.pop(); vertex; vertex = stack.pop()) {
-      if (seen.has(vertex)) continue
-      seen.add(vertex)
-      found[vertex.rank]?.push(vertex)
-      stack.push(...next(vertex).toReversed())
-    }
-  }
   for (const row of rows)
-    for (const vertex of row) if ((downwards ? vertex.above : vertex.below).length === 0) walk(vertex)
+    for (const start of row) {
+      if (start.above.length > 0) continue
+      const stack = [start]
+      for (let vertex = stack.pop(); vertex; vertex = stack.pop()) {
+        if (seen.has(vertex)) continue
+        seen.add(vertex)
+        found[vertex.rank]?.push(vertex)
+        const next = vertex.below.map((segment) => segment.bottom)
+        stack.push(...next.sort((a, b) => Number(!!a.lane) - Number(!!b.lane) || b.index - a.index))
+      }
+    }
   return found
 }
 
@@ -119,8 +112,7 @@ function exchange(rows: readonly Vertex[][]): void {
     for (const row of rows)
       for (let i = 1; i < row.length; i++) {
         const [left, right] = [row[i - 1], row[i]] as [Vertex, Vertex]
-        const gain =
-          inversions(left.above, right.above, topPlace) + inversions(left.below, right.below, bottomPlace)
+        const gain = inversionsAbove(left, right) + inversionsBelow(left, right)
         if (gain <= 0) continue
         row[i - 1] = right
         row[i] = left
@@ -131,22 +123,16 @@ function exchange(rows: readonly Vertex[][]): void {
   }
 }
 
-const topPlace = (segment: Segment) => segment.top.place
-const bottomPlace = (segment: Segment) => segment.bottom.place
-
-/** Crossings of the segments of two neighbours, less those after an exchange. */
-function inversions(
-  left: readonly Segment[],
-  right: readonly Segment[],
-  place: (s: Segment) => number,
-): number {
+/** Crossings in the gap above two neighbours, less those after an exchange. */
+function inversionsAbove(left: Vertex, right: Vertex): number {
   let sum = 0
-  for (const a of left)
-    for (const b of right) {
-      const difference = place(a) - place(b)
-      if (difference > 0) sum++
-      else if (difference < 0) sum--
-    }
+  for (const a of left.above) for (const b of right.above) sum += Math.sign(a.top.place - b.top.place)
+  return sum
+}
+
+function inversionsBelow(left: Vertex, right: Vertex): number {
+  let sum = 0
+  for (const a of left.below) for (const b of right.below) sum += Math.sign(a.bottom.place - b.bottom.place)
   return sum
 }
 
@@ -154,21 +140,22 @@ function inversions(
  *  right by their upper end and count, in a Fenwick tree, the earlier ones that end further to the right. */
 export function crossings(rows: readonly (readonly Vertex[])[]): number {
   let sum = 0
-  rows.forEach((row, rank) => {
+  for (const [rank, row] of rows.entries()) {
     const size = rows[rank + 1]?.length ?? 0
+    if (size < 2 || row.length < 2) continue
     const tree = new Int32Array(size + 1)
     let before = 0
-    for (const vertex of row) {
-      const places = vertex.below.map(bottomPlace).sort((a, b) => a - b)
-      for (const place of places) {
+    for (const { below } of row) {
+      for (const { bottom } of below) {
         let notFurther = 0
-        for (let i = place + 1; i > 0; i -= i & -i) notFurther += tree[i] as number
+        for (let i = bottom.place + 1; i > 0; i -= i & -i) notFurther += tree[i] as number
         sum += before - notFurther
       }
-      for (const place of places)
-        for (let i = place + 1; i <= size; i += i & -i) tree[i] = (tree[i] as number) + 1
-      before += places.length
+      // Only now, because segments of one vertex don't cross.
+      for (const { bottom } of below)
+        for (let i = bottom.place + 1; i <= size; i += i & -i) tree[i] = (tree[i] as number) + 1
+      before += below.length
     }
-  })
+  }
   return sum
 }

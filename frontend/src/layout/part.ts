@@ -26,12 +26,7 @@ export function drawPart(nodes: readonly Vertex[], options: LayoutOptions): Part
   const path = mainPath(nodes)
   const rows = rowsOf(nodes)
   const main = new Set(path.flatMap((line) => line.segments))
-  const ordered = reduceCrossings([
-    () => orderAlong(verticesOn(main, nodes), rows),
-    () => depthFirst(rows, true, false),
-    () => depthFirst(rows, false, false),
-    () => depthFirst(rows, true, true),
-  ])
+  const ordered = reduceCrossings([() => orderAlong(verticesOn(main, nodes), rows), () => depthFirst(rows)])
   placeColumns(columnsOf(ordered, main, options))
   assignPorts(ordered, options)
   const tracks = ordered.map((row) => bendSegments(row.flatMap((vertex) => vertex.below)))
@@ -51,18 +46,20 @@ function atOrigin(nodes: readonly Vertex[], lines: readonly Line[]): Part {
     right = Math.max(right, node.x + node.right)
     bottom = Math.max(bottom, node.y + node.height / 2)
   }
-  for (const { x } of lines.flatMap((line) => line.points)) {
-    left = Math.min(left, x)
-    right = Math.max(right, x)
-  }
+  for (const { points } of lines)
+    for (const { x } of points) {
+      left = Math.min(left, x)
+      right = Math.max(right, x)
+    }
   movePart({ nodes, lines }, -Math.floor(left), 0)
   return { nodes, lines, width: right - Math.floor(left), height: bottom }
 }
 
 export function movePart({ nodes, lines }: Pick<Part, 'nodes' | 'lines'>, dx: number, dy: number): void {
-  for (const node of nodes) {
-    node.x += dx
-    node.y += dy
+  const move = (point: { x: number; y: number }) => {
+    point.x += dx
+    point.y += dy
   }
-  for (const line of lines) line.points = line.points.map(({ x, y }) => ({ x: x + dx, y: y + dy }))
+  nodes.forEach(move)
+  for (const { points } of lines) points.forEach(move)
 }

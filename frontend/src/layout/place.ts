@@ -1,5 +1,5 @@
 /** Columns in, their x out: bent lines short, left and right balanced, distances kept. */
-import { type Column, columnOf } from './columns.ts'
+import type { Column, Distance } from './columns.ts'
 
 /** The pendulum method of Sander: "A fast heuristic for hierarchical Manhattan layout" (1995). Each column swings
  *  towards the mean of its neighbours; columns that touch and push against each other swing as one. It starts midway
@@ -8,8 +8,9 @@ import { type Column, columnOf } from './columns.ts'
  *  `columns`: from left to right, at their leftmost positions. */
 export function placeColumns(columns: readonly Column[]): void {
   startMidway(columns)
+  const distances = columns.flatMap((column) => column.after)
   const rounds = Math.max(FEWEST_ROUNDS, Math.min(MOST_ROUNDS, STEPS / columns.length))
-  for (let round = 0; round < rounds; round++) if (swing(columns) < STILL) break
+  for (let round = 0; round < rounds; round++) if (swing(columns, distances) < STILL) break
   for (const column of columns) {
     column.x = Math.round(column.x)
     for (const vertex of column.members) vertex.x = column.x
@@ -19,7 +20,7 @@ export function placeColumns(columns: readonly Column[]): void {
 /** Small graphs come to rest; in large ones the last pixel isn't worth the time. */
 const MOST_ROUNDS = 150
 const FEWEST_ROUNDS = 20
-const STEPS = 80_000
+const STEPS = 60_000
 /** Largest move, in pixels, that ends the rounds. */
 const STILL = 0.25
 /** Two columns that pull at each other must not change places for ever. */
@@ -31,7 +32,7 @@ function startMidway(columns: readonly Column[]): void {
   const leftmost = columns.map((column) => column.x)
   for (const column of columns.toReversed()) {
     column.x = width
-    for (const { right, gap } of column.after) column.x = Math.min(column.x, columnOf(right).x - gap)
+    for (const { right, gap } of column.after) column.x = Math.min(column.x, right.x - gap)
   }
   columns.forEach((column, i) => {
     column.x = (column.x + (leftmost[i] ?? 0)) / 2
@@ -39,9 +40,10 @@ function startMidway(columns: readonly Column[]): void {
 }
 
 /** One round; returns the largest move. */
-function swing(columns: readonly Column[]): number {
+function swing(columns: readonly Column[], distances: readonly Distance[]): number {
   for (const column of columns) {
-    let [force, weight] = [0, 0]
+    let force = 0
+    let weight = 0
     for (const pull of column.pulls) {
       force += pull.weight * (pull.to.x - column.x)
       weight += pull.weight
@@ -52,53 +54,44 @@ function swing(columns: readonly Column[]): number {
     column.last = column
     column.follower = undefined
   }
-  while (joinTouching(columns));
+  const touching: Distance[] = []
+  for (const apart of distances) if (apart.right.x - apart.left.x - apart.gap < TOUCHING) touching.push(apart)
+  while (joinPushing(touching));
   // Those that go right move first at the right end, and vice versa, so that none blocks the next.
   let largest = 0
-  for (const column of columns.toReversed())
-    if (column.leader.force > 0) largest = Math.max(largest, move(column.leader, 1))
-  for (const column of columns)
-    if (column.leader.force < 0) largest = Math.max(largest, move(column.leader, -1))
+  for (let i = columns.length - 1; i >= 0; i--) {
+    const leader = columns[i]?.leader
+    if (leader && leader.force > 0) largest = Math.max(largest, move(leader, 1))
+  }
+  for (const { leader } of columns) if (leader && leader.force < 0) largest = Math.max(largest, move(leader, -1))
   return largest
-}
-
-/** Join groups that touch and push against each other; returns whether there were any. */
-function joinTouching(columns: readonly Column[]): boolean {
-  let joined = false
-  for (const column of columns)
-    for (const { right, gap } of column.after) {
-      const next = columnOf(right)
-      if (next.x - column.x - gap > TOUCHING) continue
-      const [a, b] = [column.leader, next.leader]
-      if (a === b || a.force / a.weight <= b.force / b.weight) continue
-      a.force += b.force
-      a.weight += b.weight
-      a.last.follower = b
-      a.last = b.last
-      for (let member: Column | undefined = b; member; member = member.follower) member.leader = a
-      joined = true
-    }
-  return joined
 }
 
 const TOUCHING = 0.01
 
+/** Join groups of columns that push against each other; returns whether there were any. */
+function joinPushing(touching: readonly Distance[]): boolean {
+  let joined = false
+  for (const { left, right } of touching) {
+    const [a, b] = [left.leader as Column, right.leader as Column]
+    if (a === b || a.force * b.weight <= b.force * a.weight) continue
+    a.force += b.force
+    a.weight += b.weight
+    const end = a.last as Column
+    end.follower = b
+    a.last = b.last
+    for (let member: Column | undefined = b; member; member = member.follower) member.leader = a
+    joined = true
+  }
+  return joined
+}
+
 /** Move a group as far as it swings and its neighbours allow. Once only: its force is spent. */
 function move(leader: Column, side: 1 | -1): number {
   let room = (Math.abs(leader.force) / leader.weight) * DAMPING
-  for (let member: Column | undefined = leader; member; member = member.follower) {
-    if (side === 1) {
-      for (const { right, gap } of member.after) {
-        const next = columnOf(right)
-        if (next.leader !== leader) room = Math.min(room, next.x - member.x - gap)
-      }
-    } else {
-      for (const { left, gap } of member.before) {
-        const next = columnOf(left)
-        if (next.leader !== leader) room = Math.min(room, member.x - next.x - gap)
-      }
-    }
-  }
+  for (let member: Column | undefined = leader; member; member = member.follower)
+    for (const { left, right, gap } of side === 1 ? member.after : member.before)
+      if (left.leader !== right.leader) room = Math.min(room, right.x - left.x - gap)
   leader.force = 0
   if (room <= 0) return 0
   for (let member: Column | undefined = leader; member; member = member.follower) member.x += side * room

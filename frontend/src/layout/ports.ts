@@ -21,16 +21,13 @@ export function assignPorts(rows: readonly (readonly Vertex[])[], options: Layou
 }
 
 function leave(vertex: Vertex, options: LayoutOptions): void {
-  const reversed = vertex.lane ? [] : vertex.below.filter((segment) => segment.reversed).toSorted(byBottom)
   for (const segment of vertex.below) segment.topX = vertex.x
-  const toLeft = reversed.filter((segment) => segment.bottom.x < vertex.x)
+  if (vertex.lane || !vertex.below.some((segment) => segment.reversed)) return
+  const reversed = vertex.below.filter((segment) => segment.reversed).sort(byBottom)
+  const toLeft = reversed.filter((segment) => segment.bottom.x < vertex.x).reverse()
   const toRight = reversed.filter((segment) => segment.bottom.x >= vertex.x)
-  const room = reach(vertex)
-  for (const [side, segments] of [
-    [-1, toLeft.toReversed()],
-    [1, toRight],
-  ] as const) {
-    const step = Math.min(options.portGap, room / segments.length)
+  for (const [side, segments] of [[-1, toLeft] as const, [1, toRight] as const]) {
+    const step = Math.min(options.portGap, reach(vertex) / segments.length)
     segments.forEach((segment, i) => {
       segment.topX = vertex.x + side * step * (i + 1)
     })

@@ -1,6 +1,6 @@
 /** Rows with ports and tracks in, heights and polylines out. */
 import type { Line, Vertex } from './model.ts'
-import type { LayoutOptions, Point } from './types.ts'
+import type { LayoutOptions } from './types.ts'
 
 /** From a row to its first horizontal line below: room for a rounded corner. */
 const BELOW_ROW = 12
@@ -27,8 +27,8 @@ export function route(
     y += height + Math.max(options.rankGap, BELOW_ROW + bends + ABOVE_ROW)
   })
   for (const line of lines) {
-    const points = corners(line, lowerEdges, options)
-    line.points = straightened(line.reversed ? points.toReversed() : points)
+    line.points = corners(line, lowerEdges, options)
+    if (line.reversed) line.points.reverse()
   }
 }
 
@@ -36,22 +36,14 @@ function corners(
   { upper, lower, segments }: Line,
   lowerEdges: readonly number[],
   options: LayoutOptions,
-): Point[] {
-  const points: Point[] = []
+): Line['points'] {
+  let x = segments[0]?.topX ?? upper.x
+  const points = [{ x, y: upper.y + upper.height / 2 }]
   for (const { top, bends } of segments) {
     const edge = (lowerEdges[top.rank] ?? 0) + BELOW_ROW
-    for (const { x, y } of bends) points.push({ x, y: edge + y * options.trackGap })
+    for (const bend of bends) points.push({ x: bend.x, y: edge + bend.y * options.trackGap })
+    x = bends.at(-1)?.x ?? x
   }
-  const start = { x: segments[0]?.topX ?? upper.x, y: upper.y + upper.height / 2 }
-  const end = { x: segments.at(-1)?.bottomX ?? lower.x, y: lower.y - lower.height / 2 }
-  return [start, ...points, end]
-}
-
-/** Without points on the way of a straight piece. */
-function straightened(points: readonly Point[]): Point[] {
-  return points.filter((point, i) => {
-    const [before, after] = [points[i - 1], points[i + 1]]
-    if (!before || !after) return true
-    return !((before.x === point.x && point.x === after.x) || (before.y === point.y && point.y === after.y))
-  })
+  points.push({ x, y: lower.y - lower.height / 2 })
+  return points
 }

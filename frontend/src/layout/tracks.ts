@@ -22,15 +22,25 @@ interface Net {
  *  the two would run over each other; a cycle of such needs is cut by a jog. Otherwise nets are sorted greedily by
  *  the crossings that saves, as in Eades, Lin, Smyth: "A fast heuristic for the feedback arc set problem" (1993). */
 export function bendSegments(segments: readonly Segment[]): number {
-  const netOf = groupIntoNets(segments.filter((segment) => segment.topX !== segment.bottomX))
+  const bent = segments.filter((segment) => segment.topX !== segment.bottomX)
+  if (bent.length === 0) return 0
+  const netOf = groupIntoNets(bent)
   const taken = segments.flatMap((segment) => [segment.topX, segment.bottomX])
   const tracks = assignTracks(sortNets([...new Set(netOf.values())], taken))
   for (const [segment, net] of netOf) {
-    segment.bends = [{ x: segment.topX, y: net.track }]
-    const jog = net.bottoms[0]
-    if (net.rest && jog !== undefined)
-      segment.bends.push({ x: jog, y: net.track }, { x: jog, y: net.rest.track })
-    segment.bends.push({ x: segment.bottomX, y: (net.rest ?? net).track })
+    const jog = net.rest?.tops[0]
+    const way =
+      jog === undefined
+        ? []
+        : [
+            { x: jog, y: net.track },
+            { x: jog, y: (net.rest ?? net).track },
+          ]
+    segment.bends = [
+      { x: segment.topX, y: net.track },
+      ...way,
+      { x: segment.bottomX, y: (net.rest ?? net).track },
+    ]
   }
   return tracks
 }

@@ -1,0 +1,91 @@
+"""Optimizer steps of the process in, calls of whoever follows them out.
+
+Uses torch's global optimizer hooks. A `GradScaler` that meets an Inf skips the optimizer's step, so no hook
+runs; `GradScaler.step` is therefore wrapped on its class for as long as anybody follows. Nothing is set on
+the user's optimizers and scalers, which stay picklable.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Protocol
+
+import torch
+from torch.amp import GradScaler
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+
+class Follower(Protocol):
+    """Is told of every optimizer step of the process; none of the calls may raise."""
+
+    def before_step(self, optimizer: Optimizer) -> None: ...
+
+    def after_step(self, optimizer: Optimizer) -> None: ...
+
+    def before_scaler(self, optimizer: Optimizer, scale: torch.Tensor) -> None:
+        """A scaler is about to unscale the gradients of `optimizer`, divide by `scale`, and step."""
+
+    def after_scaler(self, optimizer: Optimizer, stepped: bool) -> None:
+        """It has, or `stepped` is False and it has skipped the step."""
+
+
+_FOLLOWERS: weakref.WeakSet[Any] = weakref.WeakSet()
+_UNDO: list[Callable[[], None]] = []
+_STEPPED: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+
+
+def follow(follower: Follower) -> None:
+    """Tell `follower` (held weakly) of optimizer steps from now on."""
+    _FOLLOWERS.add(follower)
+    if not _UNDO:
+        _UNDO.append(register_optimizer_step_pre_hook(_before).remove)
+        _UNDO.append(register_optimizer_step_post_hook(_after).remove)
+        original = GradScaler.step
+        GradScaler.step = _wrapped(original)  # type: ignore[method-assign]
+        _UNDO.append(lambda: setattr(GradScaler, "step", original))
+
+
+def unfollow(follower: Follower) -> None:
+    """No more; with the last follower everything is as it was before the first."""
+    _FOLLOWERS.discard(follower)
+    if not _FOLLOWERS:
+        while _UNDO:
+            _UNDO.pop()()
+
+
+def _each() -> Iterator[Follower]:
+    yield from list(_FOLLOWERS)
+
+
+def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for follower in _each():
+        follower.before_step(optimizer)
+
+
+def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    _STEPPED.add(optimizer)
+    for follower in _each():
+        follower.after_step(optimizer)
+
+
+def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        scale = self._scale if self.is_enabled() else None
+        if scale is None:
+            return original(self, optimizer, *args, **kwargs)
+        for follower in _each():
+            follower.before_scaler(optimizer, scale)
+        _STEPPED.discard(optimizer)
+        result = original(self, optimizer, *args, **kwargs)
+        for follower in _each():
+            follower.after_scaler(optimizer, optimizer in _STEPPED)
+        return result
+
+    return step
