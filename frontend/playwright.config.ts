@@ -4,7 +4,9 @@ import { defineConfig } from '@playwright/test'
 
 export default defineConfig({
   testDir: 'e2e',
+  globalSetup: './e2e/server.ts',
   timeout: 60_000,
+  expect: { timeout: 15_000 },
   // One server and one browser; tests only read, each in its own page.
   workers: 1,
   forbidOnly: Boolean(process.env.CI),

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,28 +34,26 @@ MAX_MATCHES = 200
 TIMES = "\u00d7"
 
 
-class Place(NamedTuple):
-    """Where the rows of a series lie."""
-
-    shard: int
-    row: int
-
-
 @dataclass(frozen=True)
 class Span:
-    """The steps from `first` on, until the next span's, were written with one numbering: `places` has the
-    rows of `GraphView.graph.series[i]` at key i, `nodes[i]` is the index in the merged graph of the node
-    that the process called i."""
+    """The steps from `first` on, until the next span's, were written with one numbering: `entries[i]` says in
+    which shard and row `GraphView.graph.series[i]` lay then (None or past the end: it was not recorded),
+    `nodes[i]` is the index in the merged graph of the node that the process called i."""
 
     first: int
-    places: Mapping[int, Place]
+    entries: Sequence[Series | None]
     nodes: npt.NDArray[np.int64]
+
+    def entry(self, index: int) -> Series | None:
+        return self.entries[index] if index < len(self.entries) else None
 
 
 def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
     """One graph of those of successive processes, each with the first step that it explains. Nodes keep
     the numbers of the last graph; what only older graphs have follows."""
     _, newest = graphs[-1]
+    if len(graphs) == 1:
+        return newest, [Span(graphs[0][0], newest.series, np.arange(len(newest.nodes)))]
     modules = list(newest.modules)
     nodes = list(newest.nodes)
     edges = list(newest.edges)
@@ -95,7 +92,7 @@ def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
             if ends not in edge_ends:
                 edge_ends.add(ends)
                 edges.append(moved)
-        places = {}
+        entries: dict[int, Series] = {}
         for entry in graph.series:
             identity = _identity(graph, entry)
             if identity not in series_index:
@@ -103,8 +100,8 @@ def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
                 owner_node = int(numbers[entry.node]) if entry.node >= 0 else -1
                 owner = module_index[graph.modules[entry.module].path] if entry.module >= 0 else -1
                 series.append(replace(entry, node=owner_node, module=owner))
-            places[series_index[identity]] = Place(entry.shard, entry.row)
-        spans.append(Span(first, places, numbers))
+            entries[series_index[identity]] = entry
+        spans.append(Span(first, [entries.get(index) for index in range(len(series))], numbers))
     graph = replace(newest, modules=modules, nodes=nodes, edges=edges, series=series)
     return graph, spans[::-1]
 

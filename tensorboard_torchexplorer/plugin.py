@@ -25,7 +25,7 @@ from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, ROOT_ID, VERSI
 from tensorboard_torchexplorer.source import ProviderSource, Source
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000

@@ -32,16 +32,18 @@ from .background import Background
 from .capture.calls import Call
 from .capture.dynamo import EAGER, is_compiled
 from .capture.forward import ForwardCapture
+from .capture.fused import mark_fused
 from .capture.graph import GraphBuilder, SeriesKey
 from .capture.private import current_graph_task, missing, queue_backward_callback, quiet, without_torch_function
 from .capture.surroundings import NotObserved, hindrance, writes_here
 from .capture.survey import Survey, own_parameters, survey
 from .capture.trampoline import Trampoline
 from .capture.values import Taken
+from .events import graph_values
 from .faults import Faults
 from .options import WatchOptions
 from .sampling import Sampler, Slot
-from .schema import Phase, Status, StepInfo
+from .schema import Graph, Phase, Status, StepInfo
 from .stepping import follow, unfollow
 
 _SESSION = uuid.uuid4().hex[:12]
@@ -50,6 +52,11 @@ _MAX_TRACES = 8
 
 _MAX_MISSED = 2
 """Logged steps in a row without a forward in sight that are made up for at the next step."""
+
+_NO_FORWARD = (
+    "optimizer steps, but no forward of the model was seen. Is it called inside a compiled function, by "
+    "its .forward(), by copies of it, or in another process? Parameters are recorded all the same"
+)
 
 _MAX_FORWARDS = 3
 """Forwards of a step that are looked at while none has seen a backward yet."""
@@ -96,13 +103,28 @@ class _Record:
         return next(reached, self.forwards[0] if self.forwards else None)
 
 
+class Ended(NamedTuple):
+    """What a watch leaves to a later one of the same name: its next step, and its graph, whose indices
+    are on disk."""
+
+    step: int
+    builder: GraphBuilder
+
+
 class Watch:
     """A watched model. Also a context manager that unwatches at the end of its block.
 
     Made by `ExplorerWriter.watch`. `step` is the number of the step that the model is in.
     """
 
-    def __init__(self, model: nn.Module, name: str, options: WatchOptions, thread: Background) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        name: str,
+        options: WatchOptions,
+        thread: Background,
+        ended: Ended | None = None,
+    ) -> None:
         absent = missing()
         if absent:
             raise RuntimeError(
@@ -118,10 +140,11 @@ class Watch:
         self._sampler = Sampler(options.sample_n, exact=options.exact)
         self._eval_sampler = Sampler(options.sample_n, exact=options.exact, seed=1)
         self._builder = GraphBuilder(name, options.log, options.bins, options.summary(), options.excluded)
+        if ended is not None:
+            self._builder.go_on(ended.builder)
         self._assembler = Assembler(
             name, options.bins, options.reject_outlier_proportion, lambda: thread.dropped
         )
-        self._survey: Survey | None = None
         self._record: _Record | None = None
         self._signatures: set[int] = set()
         self._pending = True
@@ -133,6 +156,7 @@ class Watch:
         self._searched = False
         self._steppers: weakref.WeakKeyDictionary[Optimizer, tuple[int, bool]] = weakref.WeakKeyDictionary()
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._tasks: set[int] = set()
         self._forwards = 0
         self._recorded = False
         self._written = 0
@@ -140,7 +164,8 @@ class Watch:
         self._evaluating = False
         self.follows = False
         self._missed = 0
-        self._slot = Trampoline(model, self)
+        self._dropped = 0
+        self._slot = weakref.ref(Trampoline(model, self))
         follow(self)
         self._begin_step()
 
@@ -156,6 +181,15 @@ class Watch:
         """Errors of our own while recording; training went on."""
         return self._faults
 
+    @property
+    def ended(self) -> Ended:
+        """What a later watch of the same name goes on with."""
+        return Ended(self.step, self._builder)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles of whatever holds a watch get None: they are not watched."""
+        return type(None), ()
+
     def close(self) -> None:
         """Stop watching and leave the model as it was. A step that no optimizer has ended is dropped,
         unless nothing has been written yet."""
@@ -169,7 +203,9 @@ class Watch:
             else:
                 self._finish(self._record)
         EAGER.release(self)
-        self._slot.remove()
+        slot = self._slot()
+        if slot is not None:
+            slot.remove()
 
     def __enter__(self) -> Watch:
         return self
@@ -209,6 +245,7 @@ class Watch:
         elif record is not None and not record.forwards:
             self._drop(record)  # of parameters alone, and here comes a forward: a closure
         self._evaluating = False
+        self._tasks.clear()  # an exception may have cut a backward short
         self._forwards += 1
         if (self._recorded and not self._looks_again()) or not self._is_logged_step():
             self.follows = self._searched and not self._by_optimizer
@@ -305,7 +342,7 @@ class Watch:
 
     def _prepare(self, root: nn.Module, phase: Phase) -> tuple[Survey, ForwardCapture]:
         traced = self._pending
-        seen = self._survey = survey(root, None if traced else self._survey)
+        seen = self._surveyed(root, anew=traced)
         hooked = seen.paths if traced or not self.options.selective else self._hooked(seen)
         if phase == "eval":  # a training record may be open
             sampler = self._eval_sampler
@@ -323,8 +360,16 @@ class Watch:
             values="io" in log,
             gradients="io_grad" in log and phase == "train",
             traced=traced,
+            root_input_grad=self.options.root_input_grad,
         )
         return seen, forward
+
+    def _surveyed(self, root: nn.Module, *, anew: bool) -> Survey:
+        slot = self._slot()
+        seen = survey(root, None if anew or slot is None else slot.kept)
+        if slot is not None:
+            slot.kept = seen
+        return seen
 
     def _wanted(self, call: Call) -> bool:
         return not (self.options.selective and self.options.excluded(call.path, call.module))
@@ -350,6 +395,8 @@ class Watch:
             self._traces += 1
         elif signature in self._signatures:
             self._traces = 0
+        if phase == "eval":
+            mark_fused(calls, self._builder.was_called)
         nodes = self._builder.add_calls(calls, seen)
         self._builder.add_uncalled(seen)
         if phase == "eval":
@@ -358,17 +405,25 @@ class Watch:
         if self._record is None:
             self._record = _Record(self.step, phase, seen)
         self._record.forwards.append(_Forward(forward, nodes))
+        if not self._written:
+            self._write_graph()
 
     # --- backward --------------------------------------------------------------------------------
 
     def _backward_started(self) -> None:
-        queue_backward_callback(lambda: self._backward_ending(again=True))
+        task = current_graph_task()
+        if task is not None and task not in self._tasks:
+            self._tasks.add(task)
+            queue_backward_callback(lambda: self._backward_ending(task, again=True))
 
-    def _backward_ending(self, again: bool) -> None:
+    def _backward_ending(self, task: int, again: bool) -> None:
         if again:
             # Once more, behind the callbacks that were queued since: DDP reduces gradients in one.
-            queue_backward_callback(lambda: self._backward_ending(again=False))
+            queue_backward_callback(lambda: self._backward_ending(task, again=False))
             return
+        self._tasks.discard(task)
+        if self._tasks:
+            return  # the backward of a checkpointed part, inside of another
         try:
             self._backward_ended()
         except Exception as error:
@@ -404,7 +459,9 @@ class Watch:
     # --- optimizers ------------------------------------------------------------------------------
 
     def _touches(self, optimizer: Optimizer) -> bool:
-        """Whether the optimizer holds a parameter of the model."""
+        """Whether the optimizer holds a parameter of the model, in the process that watches it."""
+        if os.getpid() != self._pid:
+            return False
         if self.options.optimizer is not None:
             return optimizer is self.options.optimizer
         root = self._root()
@@ -423,6 +480,7 @@ class Watch:
         try:
             if self._touches(optimizer):
                 self._by_optimizer = True
+                self._open_without_forward(optimizer)
                 if self._record is not None and not self._record.parameters:
                     self._take_parameters(self._record)
                     self._take_fused_scale(self._record, optimizer)
@@ -479,11 +537,31 @@ class Watch:
             self._finish(record)
         # Several optimizers may share one step: without a forward in between, only one that has
         # already stepped begins a new one.
-        if self._forwards or optimizer in self._stepped:
+        if self._forwards or optimizer in self._stepped or record is not None:
             self._advance()
         self._stepped.add(optimizer)
 
+    def _open_without_forward(self, optimizer: Optimizer) -> None:
+        """At a logged step whose forward could not be looked at, record the parameters alone."""
+        root = self._root()
+        if self._record is not None or root is None or self.step % self.options.log_freq or not writes_here():
+            return
+        if not self._forwards and self._stepped and optimizer not in self._stepped:
+            return  # the second optimizer of the step before
+        if all(parameter.grad is None for parameter in root.parameters()):
+            return
+        seen = self._surveyed(root, anew=False)
+        self._sampler.begin()
+        self._builder.add_unobserved(root, seen)
+        self._record = _Record(self.step, "train", seen)
+        if self._missed and not len(self._faults):
+            self._faults.report("", "forwards", NotObserved(_NO_FORWARD))
+
     def _advance(self) -> None:
+        if self._recorded or self.options.compiled == "skip":
+            self._missed = 0
+        elif self._is_logged_step():
+            self._missed += 1
         self.step += 1
         self._forwards = 0
         self._recorded = False
@@ -495,8 +573,9 @@ class Watch:
     def _begin_step(self) -> None:
         """Compiled functions that call the model pass us by, so they must run eagerly from the start of a
         logged step. The slot is taken again, should `model.compile()` have written over it."""
-        if not self._slot.placed:
-            self._slot.place()
+        slot, root = self._slot(), self._root()
+        if root is not None and (slot is None or not slot.placed):
+            self._slot = weakref.ref(Trampoline(root, self))
         if self.options.compiled == "eager" and self._is_logged_step() and writes_here():
             EAGER.hold(self)
         else:
@@ -589,6 +668,8 @@ class Watch:
             forward = record.chosen
             if forward is not None:
                 self._place_forward(record, forward, place, slots)
+            else:
+                blank += [(i, Status.NOT_OBSERVED) for i, series in enumerate(builder.series) if series.node >= 0]
             updates = []
             for taken in record.parameters:
                 value = SeriesKey(-1, taken.module, "param", "value", taken.index)
@@ -599,7 +680,7 @@ class Watch:
                     updates.append((builder.series_of[value], device, old, taken.after[1]))
             sampler = self._eval_sampler if record.phase == "eval" else self._sampler
             packed = sampler.finish()
-        graph = builder.snapshot() if builder.changed else None
+        graph = self._news()
         return Finished(
             record.phase,
             self._info(record),
@@ -619,6 +700,20 @@ class Watch:
             sampler.wide,
             graph,
         )
+
+    def _news(self) -> Graph | None:
+        """The graph, if it has changed, or if a record that may have held it was given up."""
+        dropped = self._thread.dropped
+        if not self._builder.changed and dropped == self._dropped:
+            return None
+        self._dropped = dropped
+        return self._builder.snapshot()
+
+    def _write_graph(self) -> None:
+        """So that the tab shows the structure before the first step has ended."""
+        graph, step = self._news(), self.step
+        if graph is not None and os.getpid() == self._pid:
+            self._thread.submit(lambda: (graph_values(graph), step), 512 * len(graph.nodes))
 
     def _place_forward(
         self,

@@ -141,7 +141,8 @@ def rebin(counts: npt.NDArray[Any], bins: int) -> npt.NDArray[np.uint32]:
     share = edges - below
     at_edge = total[..., below] * (1 - share) + total[..., below + 1] * share
     spread = np.diff(np.rint(at_edge), axis=-1)
-    return np.minimum(spread, np.iinfo(np.uint32).max).astype(np.uint32)
+    whole: npt.NDArray[np.uint32] = np.minimum(spread, np.iinfo(np.uint32).max).astype(np.uint32)
+    return whole
 
 
 # --- Encoding ---

@@ -45,11 +45,10 @@ class SeriesReader:
         self._spans = _by_span(view, self.columns)
         self.tags = sorted(
             {
-                events.step_tag(model, phase, "rows", span.places[index].shard)
+                events.step_tag(model, phase, "rows", shard)
                 for phase in self.phases
                 for span, _ in self._spans
-                for index in indices
-                if index in span.places
+                for shard in self._shards(span)
             }
         )
 
@@ -77,9 +76,9 @@ class SeriesReader:
         """For each shard the (position of the series, row) that are wanted of it."""
         shards: dict[int, list[tuple[int, int]]] = {}
         for position, index in enumerate(self.indices):
-            place = span.places.get(index)
-            if place:
-                shards.setdefault(place.shard, []).append((position, place.row))
+            entry = span.entry(index)
+            if entry:
+                shards.setdefault(entry.shard, []).append((position, entry.row))
         return shards
 
 

@@ -20,6 +20,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from .capture.dynamo import set_callback, untraced
+
 
 class Follower(Protocol):
     """Is told of every optimizer step of the process; none of the calls may raise."""
@@ -63,15 +65,26 @@ def _each() -> Iterator[Follower]:
     yield from list(_FOLLOWERS)
 
 
+# A compiled step passes us by; where one is interrupted, nothing of ours may be compiled.
+@untraced
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for follower in _each():
-        follower.before_step(optimizer)
+    if not torch.compiler.is_compiling():
+        region = set_callback(None)
+        for follower in _each():
+            follower.before_step(optimizer)
+        if region is not None:
+            set_callback(region)
 
 
+@untraced
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    _STEPPED.add(optimizer)
-    for follower in _each():
-        follower.after_step(optimizer)
+    if not torch.compiler.is_compiling():
+        region = set_callback(None)
+        _STEPPED.add(optimizer)
+        for follower in _each():
+            follower.after_step(optimizer)
+        if region is not None:
+            set_callback(region)
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

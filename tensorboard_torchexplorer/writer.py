@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from .background import background_of
 from .options import LOG, Patterns, TimeLog, validated
-from .recorder import Watch
+from .recorder import Ended, Watch
 
 _WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.WeakKeyDictionary()
+_ENDED: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Ended]] = weakref.WeakKeyDictionary()
 
 
 def watch_model(
@@ -47,8 +49,8 @@ def watch_model(
 
     A step is one optimizer step that touches the model (`optimizer` or any that does), or where there
     is no optimizer one completed backward. Of a step with several forwards the first is recorded.
-    Watching a model again replaces its watch; several models need several names (default: the
-    class's).
+    Watching a model again replaces its watch and goes on with its steps; several models need several
+    names (default: the class's).
 
     log: which kinds to record, of "io", "io_grad", "params", "params_grad".
     log_freq: every how many steps; step 0 is always recorded.
@@ -67,7 +69,8 @@ def watch_model(
     root_input_grad: also record gradients with respect to the model's own inputs.
     compiled: "eager": logged steps run uncompiled; "skip": of compiled models record parameters and
         their gradients only.
-    start_step: number of the first step. Default: the writer's purge_step, else 0.
+    start_step: number of the first step. Default: where an earlier watch of that name ended, or the
+        writer's purge_step, or 0.
 
     Returns the watch, a context manager whose end is `unwatch`. ValueError names a wrong argument.
     """
@@ -89,7 +92,7 @@ def watch_model(
         exact=exact,
         root_input_grad=root_input_grad,
         compiled=compiled,
-        start_step=(writer.purge_step or 0) if start_step is None else start_step,
+        start_step=start_step if start_step is not None else 0,
     )
     root = _unwrapped(model)
     watches = _WATCHES.setdefault(writer, {})
@@ -97,11 +100,28 @@ def watch_model(
         if watch.model is None or watch.model is root or key == name:
             if watch.model is root and name is None:
                 name = key  # watched again: goes on under its name
-            watch.close()
-            del watches[key]
+            _end(writer, key)
     name = name or _free_name(type(root).__name__, watches)
-    watch = watches[name] = Watch(root, name, options, background_of(writer))
+    ended = _ENDED.get(writer, {}).get(name)
+    if start_step is None:
+        first = ended.step if ended is not None else writer.purge_step or 0
+        options = replace(options, start_step=first)
+    watch = watches[name] = Watch(root, name, options, background_of(writer), ended)
+    # A writer that is gone must not leave its hooks behind.
+    weakref.finalize(writer, _close, weakref.ref(watch)).atexit = False
     return watch
+
+
+def _end(writer: SummaryWriter, name: str) -> None:
+    watch = _WATCHES[writer].pop(name)
+    watch.close()
+    _ENDED.setdefault(writer, {})[name] = watch.ended
+
+
+def _close(reference: weakref.ref[Watch]) -> None:
+    watch = reference()
+    if watch is not None:
+        watch.close()
 
 
 def unwatch_model(writer: SummaryWriter, model: nn.Module | None = None) -> None:
@@ -110,8 +130,7 @@ def unwatch_model(writer: SummaryWriter, model: nn.Module | None = None) -> None
     root = _unwrapped(model) if model is not None else None
     for key, watch in list(watches.items()):
         if root is None or watch.model is root:
-            watch.close()
-            del watches[key]
+            _end(writer, key)
 
 
 def _free_name(wanted: str, taken: dict[str, Watch]) -> str:
@@ -130,6 +149,8 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo"):
             inner = model._orig_mod
         elif isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            inner = model.module
+        elif isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1:
             inner = model.module
         if inner is None:
             return model

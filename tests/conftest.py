@@ -23,6 +23,9 @@ from hypothesis import settings
 settings.register_profile("torchexplorer", deadline=None)
 settings.load_profile("torchexplorer")
 
+# The models here are small: two threads wait for each other longer than they work. Before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -608,3 +608,35 @@ def test_loss_functions_as_part_of_the_model():
     recorded = train_once(model, lambda m: m(X, target))
     assert_row_holds(recorded.row("linear", "output", "grad", "output"), norms(wanted))
     assert_row_holds(recorded.row(".", "output", "grad", "output"), torch.ones(1))
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, *, more: dict[str, Any]) -> Tensor:
+        x += 1  # a forward may write to its input
+        return self.linear(x) * more["scale"] + more["ids"]
+
+
+def test_gradients_of_the_models_inputs_are_recorded_on_request():
+    torch.manual_seed(0)
+    model, scale, ids = TwoInputs(), torch.rand(6, 1), torch.arange(8)
+    x, factor = X.clone().requires_grad_(), scale.clone().requires_grad_()
+    loss = (model.linear(x + 1) * factor + ids).square().mean()
+    wanted = torch.autograd.grad(loss, [x, factor])
+    losses = []
+
+    def loss_of(m: nn.Module) -> Tensor:
+        result = m(X.clone(), more={"scale": scale, "ids": ids}).square().mean()
+        losses.append(result)
+        return result
+
+    recorded = train_once(model, loss_of, root_input_grad=True)
+    assert torch.equal(losses[0], loss)
+    assert_row_holds(recorded.row(".", "input", "grad", "x"), norms(wanted[0]))
+    assert_row_holds(recorded.row(".", "input", "grad", "more.scale"), norms(wanted[1]))
+    assert recorded.status(".", "input", "grad", "more.ids") == Status.NOT_DIFFERENTIABLE
+    assert_row_holds(recorded.row(".", "input", "value", "x"), X)
+    assert not scale.requires_grad

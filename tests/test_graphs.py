@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tensorboard_torchexplorer.graphs import MAX_MATCHES, GraphView, Place
+from tensorboard_torchexplorer.graphs import MAX_MATCHES, GraphView
 from tensorboard_torchexplorer.schema import ROOT_ID, Edge, End, Module, Node, Parameter, Port
 from tests.records import GraphBuilder, port, resnet, small, vqvae, wide
 
@@ -204,15 +204,13 @@ class TestMerged:
         for graph, step in ((old, 49), (new, 50)):
             numbers = {node.id: index for index, node in enumerate(graph.nodes)}
             places = {
-                (s.group, s.kind): Place(s.shard, s.row)
+                (s.group, s.kind): (s.shard, s.row)
                 for s in graph.series
                 if s.node == numbers["decoder#1"]
                 or (s.module >= 0 and graph.modules[s.module].path == "decoder")
             }
-            found = {
-                (shown.graph.series[i].group, shown.graph.series[i].kind): shown.span_of(step).places[i]
-                for i in series
-            }
+            entries = [shown.span_of(step).entry(index) for index in series]
+            found = {(s.group, s.kind): (s.shard, s.row) for s in entries if s is not None}
             assert found == places
 
     def test_a_series_of_one_process_only_has_no_place_in_the_other(self):
@@ -220,15 +218,15 @@ class TestMerged:
         (first, *_) = shown.series_of(shown.index["quantiser"])
         (third, *_) = shown.series_of(shown.index["decoder#2"])
 
-        assert first in shown.spans[0].places
-        assert first not in shown.spans[1].places
-        assert third not in shown.spans[0].places
+        assert shown.spans[0].entry(first) is not None
+        assert shown.spans[1].entry(first) is None
+        assert shown.spans[0].entry(third) is None
 
     def test_equal_graphs_are_one(self):
         shown = GraphView([(0, vqvae()), (50, vqvae())])
 
         assert shown.graph == vqvae()
-        assert shown.spans[0].places == shown.spans[1].places
+        assert shown.spans[0].entries == shown.spans[1].entries == vqvae().series
 
     def test_a_step_before_the_first_graph_takes_it_all_the_same(self):
         shown = GraphView([(10, vqvae())])

@@ -22,7 +22,7 @@ BEYOND_THE_ORACLE = {
     "enable_grad_inside_no_grad": "runs the level with gradients on from the start",
     "mixture_of_experts": "other numbers are routed to other experts",
     "numpy_round_trip": "numbers that became Python objects",
-    "encoder_in_eval": "nested tensors",
+    "encoder_fused_in_eval": "nested tensors",
     "lstm_on_a_packed_sequence": "other lengths give other shapes",
     "lazy": "parameters that don't exist yet",
     "child_writes_to_its_argument": "a part of an argument is written to",
@@ -197,7 +197,7 @@ def inputs(program: Program) -> list[Tensor]:
     return [torch.randn(SHAPE, generator=generator) for _ in range(program.inputs)]
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(programs())
 def test_random_modules_have_the_oracles_edges(program: Program) -> None:
     assert_agreement(lambda: seeded(program), lambda model: model(*inputs(program)))
@@ -225,7 +225,7 @@ class Trained:
         self.nodes = [output.grad_fn.name() if output.grad_fn else "" for output in self.outputs]
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(programs())
 def test_random_modules_are_not_changed_by_tracing(program: Program) -> None:
     plain, traced = Trained(program, traced=False), Trained(program, traced=True)

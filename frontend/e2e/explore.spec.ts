@@ -1,5 +1,5 @@
 /** From the address to the histograms of a convolution: what a user does first. */
-import { boxOf, expect, inked, test } from './tab.ts'
+import { boxOf, expect, inked, logMore, test } from './tab.ts'
 
 const RUN = { run: 'resnet18/first', model: 'resnet18' }
 
@@ -33,7 +33,7 @@ test('a click opens a module, the breadcrumb and Back lead out again', async ({ 
   expect(await tab.breadcrumb()).toEqual(['ResNet', 'layer1', '0 BasicBlock'])
   await page.goBack()
   await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
-  await tab.frame.getByRole('button', { name: 'ResNet' }).click()
+  await tab.frame.getByRole('button', { name: 'ResNet', exact: true }).click()
   await expect(tab.node('layer4')).toBeVisible()
 })
 
@@ -159,7 +159,7 @@ test('light and dark follow TensorBoard’s switch, heat maps too', async ({ tab
   await expect(canvas).toBeVisible()
   await expect(tab.frame.locator('html')).toHaveAttribute('data-theme', 'light')
   const light = await canvas.evaluate((element: HTMLCanvasElement) => element.toDataURL())
-  await tab.switchTheme()
+  await tab.goDark()
 
   await expect(tab.frame.locator('html')).toHaveAttribute('data-theme', 'dark')
   await expect
@@ -180,12 +180,12 @@ test('columns grow with the window', async ({ tab, page }) => {
   await expect(columns).toHaveCount(1)
 })
 
-test('new steps appear while training goes on, and nothing loses its place', async ({ tab, server }) => {
-  await tab.open({ run: 'live', model: 'resnet18', node: 'layer1/0', panels: '0:layer1/0/conv1' })
+test('new steps appear while training goes on, and nothing loses its place', async ({ tab }) => {
+  await tab.open({ run: 'training now', model: 'resnet18', node: 'layer1/0', panels: '0:layer1/0/conv1' })
   const plot = tab.panel('layer1.0.conv1').getByRole('img').first()
   const before = Number((await plot.getAttribute('aria-label'))?.match(/over (\d+) steps/)?.[1])
   await tab.node('bn2').click()
-  await server.log()
+  await logMore()
 
   await expect(plot).toHaveAccessibleName(new RegExp(`over ${before + 10} steps`), { timeout: 15_000 })
   await expect(tab.frame.locator('output.step')).toHaveText(`step ${before + 9}latest`)

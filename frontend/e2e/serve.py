@@ -1,12 +1,13 @@
 """A log directory with made-up runs and a TensorBoard that serves it, for the browser tests.
 
-Prints one line of JSON with the addresses: `url` of the runs, `empty` of a server without any. Each line
-"log" on stdin logs ten more steps to the run "live" and is answered by "done". The end of stdin ends all.
+Prints one line of JSON: `url` of the runs, `empty` of a server without any, `more`: whenever a file of that
+name appears, ten more steps of the run "training now" are logged and the file is removed. Ends with stdin.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import sys
 import tempfile
 from itertools import count
@@ -41,12 +42,12 @@ def main() -> None:
         logdir, empty = Path(scratch) / "runs", Path(scratch) / "empty"
         empty.mkdir()
         records.demo(logdir, STEPS)
-        with SummaryWriter(logdir / "hostile", max_queue=1000) as writer:
+        with SummaryWriter(logdir / "unfriendly names", max_queue=1000) as writer:
             records.write(writer, records.Run(hostile()), range(3))
         live = records.Run(records.resnet(), seed=5)
         steps = count()
         with (
-            SummaryWriter(logdir / "live") as writer,
+            SummaryWriter(logdir / "training now") as writer,
             tensorboard_server(logdir) as server,
             tensorboard_server(empty) as without,
         ):
@@ -56,10 +57,12 @@ def main() -> None:
                 writer.flush()
 
             log(graph=True)
-            print(json.dumps({"url": server.url, "empty": without.url}), flush=True)
-            for _ in sys.stdin:
-                log(graph=False)
-                print("done", flush=True)
+            more = Path(scratch) / "more"
+            print(json.dumps({"url": server.url, "empty": without.url, "more": str(more)}), flush=True)
+            while not select.select([sys.stdin], [], [], 0.1)[0]:
+                if more.exists():
+                    log(graph=False)
+                    more.unlink()
 
 
 if __name__ == "__main__":

@@ -1,91 +1,65 @@
 /** The tab inside a real TensorBoard, for tests: one server for all, one page for each. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { createInterface, type Interface } from 'node:readline'
+import { existsSync, writeFileSync } from 'node:fs'
 import { test as base, expect, type FrameLocator, type Locator, type Page } from '@playwright/test'
+import { addresses } from './server.ts'
 
-export interface Server {
-  /** A TensorBoard with runs, and one without. */
-  readonly url: string
-  readonly empty: string
-  /** Ten more steps of the run "live" are on disk when this resolves. */
-  log(): Promise<void>
-}
+/** What TensorBoard itself lacks: its own fonts in some packages, and an icon for pages other than its own. */
+const TENSORBOARD_LACKS = /\/(font-roboto|roboto)\/[^/]+\.woff2$|^[^?]*\/favicon\.ico$/
 
-/** TensorBoard's own fonts are missing from some of its packages. */
-const TENSORBOARD_FONT = /\/(font-roboto|roboto)\/[^/]+\.woff2$/
-
-export const test = base.extend<{ tab: Tab; problems: string[] }, { server: Server }>({
-  server: [
-    // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the names of what a fixture needs
-    async ({}, use) => {
-      const process = spawn(globalThis.process.env.PYTHON ?? 'python3', ['e2e/serve.py'], {
-        stdio: ['pipe', 'pipe', 'inherit'],
-      })
-      const lines = createInterface({ input: process.stdout })
-      const addresses = JSON.parse(await nextLine(process, lines)) as Pick<Server, 'url' | 'empty'>
-      await use({
-        ...addresses,
-        async log() {
-          process.stdin.write('log\n')
-          expect(await nextLine(process, lines)).toBe('done')
-        },
-      })
-      process.stdin.end()
-      await new Promise((resolve) => process.once('exit', resolve))
-    },
-    { scope: 'worker', timeout: 90_000 },
-  ],
-
+export const test = base.extend<{ tab: Tab; bare: Tab; problems: string[] }>({
   /** Errors and refusals of the browser. A test fails with any; one that provokes some empties the list. */
   problems: async ({ page }, use) => {
     const problems: string[] = []
     page.on('console', (message) => {
-      const font = TENSORBOARD_FONT.test(message.location().url)
-      if (message.type() === 'error' && !font) problems.push(`${message.text()} (${message.location().url})`)
+      const known = TENSORBOARD_LACKS.test(message.location().url)
+      if (message.type() === 'error' && !known) problems.push(`${message.text()} (${message.location().url})`)
     })
     page.on('pageerror', (error) => problems.push(String(error)))
     await use(problems)
     expect(problems).toEqual([])
   },
 
-  tab: async ({ page, server, problems: _ }, use) => {
-    await use(new Tab(page, server.url))
+  tab: async ({ page, problems: _ }, use) => {
+    await use(new Tab(page, addresses().url, page.frameLocator('iframe[src*="name=torchexplorer"]')))
+  },
+
+  /** The tab opened directly, without TensorBoard around it: the same page, there sooner. */
+  bare: async ({ page, problems: _ }, use) => {
+    await use(new Tab(page, `${addresses().url}data/plugin_entry.html?name=torchexplorer`, page))
   },
 })
 
-function nextLine(process: ChildProcess, lines: Interface): Promise<string> {
-  return new Promise((resolve, reject) => {
-    lines.once('line', resolve)
-    process.once('exit', (code) => reject(new Error(`e2e/serve.py ended with ${code}`)))
-  })
+/** Ten more steps of the run "training now" are on disk when this resolves. */
+export async function logMore(): Promise<void> {
+  const { more } = addresses()
+  writeFileSync(more, '')
+  await expect.poll(() => existsSync(more)).toBe(false)
 }
 
-export type Theme = 'light' | 'dark'
-
-/** What a user does and sees. */
+/** What a user does and sees. `frame` is where the tab is: TensorBoard's iframe, or the page itself. */
 export class Tab {
-  readonly frame: FrameLocator
-
   constructor(
     readonly page: Page,
     readonly url: string,
-  ) {
-    this.frame = page.frameLocator('iframe[src*="name=torchexplorer"]')
-  }
+    readonly frame: FrameLocator | Page,
+  ) {}
 
   /** Opens the tab by its address, as `make demo` prints it, with `parts` of a deep link. */
-  async open(parts: Readonly<Record<string, string>> = {}, theme: Theme = 'light'): Promise<void> {
+  async open(parts: Readonly<Record<string, string>> = {}): Promise<void> {
     const pairs = Object.entries(parts).map(
       ([key, value]) => `&p.torchexplorer.${key}=${encodeURIComponent(value)}`,
     )
     await this.page.goto(`${this.url}#torchexplorer${pairs.join('')}`)
-    if (theme === 'dark') await this.switchTheme()
   }
 
-  /** TensorBoard's own switch. */
-  async switchTheme(): Promise<void> {
-    await this.page.locator('app-header-dark-mode-toggle button').click()
-    await this.page.getByRole('menuitem', { name: 'Dark' }).click()
+  /** TensorBoard's own switch; without TensorBoard the system's wish. */
+  async goDark(): Promise<void> {
+    if (this.frame === this.page) {
+      await this.page.emulateMedia({ colorScheme: 'dark' })
+    } else {
+      await this.page.locator('app-header-dark-mode-toggle button').click()
+      await this.page.getByRole('menuitem', { name: 'Dark' }).click()
+    }
     await expect(this.frame.locator('html')).toHaveAttribute('data-theme', 'dark')
   }
 

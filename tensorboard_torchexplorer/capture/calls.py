@@ -115,7 +115,6 @@ def port(name: str, tensor: Tensor) -> Port:
     return Port(name, shape, dtype, of_all_samples(tensor).requires_grad)
 
 
-FUSED = "fused in evaluation: one kernel ran, the modules inside were not called"
 SLOT = "_compiled_call_impl"
 """What torch calls in the place of `_call_impl`, where an instance has it."""
 
@@ -280,9 +279,6 @@ class CallTree:
                 return
             call = self._stack[-1]
             call.outputs = []
-        if module in self._slotted and not call.children and FUSED not in call.notes:
-            if any(True for _ in module.children()):
-                call.notes.append(FUSED)
         for observer in self.observers:
             try:
                 observer.leave(call, tensors)

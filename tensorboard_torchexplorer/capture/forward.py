@@ -12,8 +12,11 @@ from torch import nn
 from ..sampling import Sampler
 from ..schema import Status
 from .calls import Call, CallTree, Observer
-from .gradients import GradientObserver, PortKey, Report, Tap
+from .gradients import GradientObserver
+from .leaves import with_sources
+from .recompute import Recompute
 from .structure import StructureTracer
+from .tap import PortKey, Report, Tap
 from .values import Taken, ValueObserver
 
 
@@ -22,7 +25,8 @@ class ForwardCapture:
 
     `hooked` are the modules to look at (module -> path). `wanted(call)` says whether a call's tensors
     are to be recorded; `values` and `gradients` which kinds; `traced` whether the edges between calls
-    are to be found, too. `backward_started` is called by the first hook of each backward pass.
+    are to be found, too. `root_input_grad` runs the forward on copies of its inputs that require grad.
+    `backward_started` is called by the first hook of each backward pass.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class ForwardCapture:
         values: bool,
         gradients: bool,
         traced: bool,
+        root_input_grad: bool = False,
     ) -> None:
         self._root = root
         self._report = report
@@ -46,7 +51,9 @@ class ForwardCapture:
         self._tracer = StructureTracer(report) if traced else None
         observers: list[Observer | None] = [self._values, self._tracer, self._gradients]
         self._tree = CallTree(root, hooked, [o for o in observers if o is not None], report)
+        self._sources = gradients and root_input_grad
         self._tap: Tap | None = None
+        self._recompute: Recompute | None = None
 
     @property
     def calls(self) -> list[Call]:
@@ -70,6 +77,8 @@ class ForwardCapture:
         backward_started: Callable[[], None],
     ) -> Any:
         """The result of `forward(*args, **kwargs)`, the very object; what it raises passes through."""
+        if self._sources and torch.is_grad_enabled():
+            args, kwargs = with_sources((args, kwargs))
         with ExitStack() as stack:
             stack.enter_context(self._tree.watching())
             if self._tracer is not None:
@@ -80,7 +89,16 @@ class ForwardCapture:
             if self._tracer is not None:
                 self._tracer.finish()
             if self._gradients is not None and torch.is_grad_enabled():
-                self._tap = self._gradients.arm(self.calls, self.sampler.norms, backward_started, self._report)
+                norms = self.sampler.norms
+
+                def started() -> None:
+                    if self._recompute is not None:
+                        self._recompute.begin()
+                    backward_started()
+
+                self._tap, hidden = self._gradients.arm(self.calls, norms, started, self._report)
+                if hidden:
+                    self._recompute = Recompute(hidden, norms, started, self._report)
         except Exception as error:
             self._report("", "the graph of the forward", error)
         return result
@@ -96,7 +114,10 @@ class ForwardCapture:
 
     def gradients(self) -> dict[PortKey, list[Taken]]:
         """The per-sample gradient norms of each port that a gradient reached, one per backward pass."""
-        return self._tap.results() if self._tap is not None else {}
+        found = self._tap.results() if self._tap is not None else {}
+        if self._recompute is not None:
+            found |= self._recompute.results()
+        return found
 
     def expects_gradient(self, key: PortKey) -> bool:
         """Whether autograd could bring a gradient to this port."""
@@ -120,3 +141,5 @@ class ForwardCapture:
         """Take every hook away and let go of the graph."""
         if self._tap is not None:
             self._tap.close()
+        if self._recompute is not None:
+            self._recompute.close()

@@ -21,40 +21,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from ..schema import Group
 from .calls import Call
-from .private import beneath, current_graph_task, node_sequence, of_all_samples, quiet
+from .private import node_sequence, of_all_samples
+from .tap import Measure, PortKey, Report, Tap, View, Wanted
 
 FOREVER = math.inf
+CHECKPOINT_NODE = "CheckpointFunctionBackward"
 Edge = tuple[Any, int]
-
-
-class View(NamedTuple):
-    """How a view lies in its base: shape, strides and offset, and the base's shape and strides."""
-
-    shape: torch.Size
-    strides: tuple[int, ...]
-    offset: int
-    base_shape: torch.Size
-    base_strides: tuple[int, ...]
-
-    def read(self, gradient: Tensor) -> Tensor:
-        """The part of the base's gradient that belongs to the view."""
-        if gradient.shape != self.base_shape:
-            return gradient.reshape(self.shape)
-        if gradient.stride() != self.base_strides:
-            laid = torch.empty_strided(
-                self.base_shape, self.base_strides, dtype=gradient.dtype, device=gradient.device
-            )
-            gradient = laid.copy_(gradient)
-        return gradient.as_strided(self.shape, self.strides, self.offset + gradient.storage_offset())
 
 
 class _Port(NamedTuple):
@@ -62,27 +42,6 @@ class _Port(NamedTuple):
     edge: Edge
     base: Edge | None
     view: View | None
-
-
-class Wanted(NamedTuple):
-    """A gradient to measure at the edge numbered `edge`: that of the consumers with a sequence number in
-    [`low`, `high`), or with `low` None the total, less the consumers below `high`."""
-
-    edge: int
-    low: float | None
-    high: float
-
-
-class PortKey(NamedTuple):
-    """A tensor of a call: the call's index in the forward, the group, the port's index."""
-
-    call: int
-    group: Group
-    port: int
-
-
-Measure = Callable[[Tensor], Any]
-Report = Callable[[str, str, Exception], None]
 
 
 def _differentiable(tensor: Tensor) -> bool:
@@ -97,7 +56,7 @@ def _edge(tensor: Tensor) -> Edge:
     return edge.node, edge.output_nr
 
 
-def _ports(tensors: list[Tensor]) -> list[_Port]:
+def ports_of(tensors: list[Tensor]) -> list[_Port]:
     if not torch.is_grad_enabled():
         return []
     ports = []
@@ -115,178 +74,92 @@ def _ports(tensors: list[Tensor]) -> list[_Port]:
     return ports
 
 
+Ports = dict[int, list[_Port]]
+"""The ports of calls, by the call's index."""
+
+
 class GradientObserver:
     """Notes the edges of every port of a forward, then places the hooks. Holds nodes until `arm`."""
 
     def __init__(self, wanted: Callable[[Call], bool]) -> None:
         self._wanted = wanted
-        self._inputs: dict[Call, list[_Port]] = {}
-        self._outputs: dict[Call, list[_Port]] = {}
+        self._inputs: Ports = {}
+        self._outputs: Ports = {}
+        self._hidden: list[Call] = []
 
     def enter(self, call: Call, tensors: list[Tensor]) -> None:
         if call.parent is None or self._wanted(call):
-            self._inputs[call] = _ports(tensors)
+            self._inputs[call.index] = ports_of(tensors)
+            if not torch.is_grad_enabled():
+                self._hidden.append(call)
 
     def leave(self, call: Call, tensors: list[Tensor]) -> None:
         if call.parent is None or self._wanted(call):
-            self._outputs[call] = _ports(tensors)
+            self._outputs[call.index] = ports_of(tensors)
 
-    def arm(self, calls: Iterable[Call], measure: Measure, started: Callable[[], None], report: Report) -> Tap:
+    def arm(
+        self, calls: Iterable[Call], measure: Measure, started: Callable[[], None], report: Report
+    ) -> tuple[Tap, list[Call]]:
         """Place the hooks. `measure(gradient)` turns a gradient into something small to keep, `started()`
-        is called by the first hook of each backward."""
+        is called by the first hook of each backward.
+
+        Returns the tap, and the calls that will run again in the backward, because they lie under a
+        reentrant checkpoint: their first run made no graph.
+        """
         try:
-            return _Armer(self._inputs, self._outputs).arm(calls, measure, started, report)
+            spans = [Span(call.index, call.start, call.end, call.parent is None) for call in calls]
+            armer = Armer(self._inputs, self._outputs, spans)
+            tap = Tap(measure, started, report)
+            armer.arm(tap)
+            return tap, self._hidden if self._hidden and armer.met_checkpoint else []
         finally:
-            self._inputs, self._outputs = {}, {}
+            self._inputs, self._outputs, self._hidden = {}, {}, []
 
 
-class Tap:
-    """What the hooks of one forward have handed over.
+class Span(NamedTuple):
+    """A call, by its index, as the graph sees it: the sequence numbers of its nodes, [`start`, `end`)."""
 
-    `ports` says for each port with a gradient edge what stands for it, in order of preference. A port
-    that is missing has no gradient. Several backward passes through the graph give one measurement
-    each; those of passes that build a graph themselves (`create_graph=True`: the inner gradient of a
-    penalty) count only where there is no other.
+    call: int
+    start: int
+    end: int
+    outermost: bool
+
+
+class Armer:
+    """Finds consumers, decides what to measure where, registers the hooks.
+
+    `alone` says that whoever uses an input of the spans is among them. Where not, as in a part of a
+    forward that runs again, an input's gradient is always summed over its known consumers.
     """
 
-    def __init__(self, measure: Measure, started: Callable[[], None], report: Report) -> None:
-        self.ports: dict[PortKey, list[tuple[Wanted, View | None]]] = {}
-        self.views: dict[Wanted, set[View | None]] = defaultdict(set)
-        self.parts: dict[Wanted, int] = {}
-        self.handles: list[Any] = []
-        self.closed = False
-        self._measure = measure
-        self._started = started
-        self._report = report
-        self._pass = (False, -1)
-        self._sums: dict[Wanted, tuple[Tensor, int]] = {}
-        self._found: dict[tuple[Wanted, View | None], dict[tuple[bool, int], Any]] = defaultdict(dict)
-
-    @property
-    def reached(self) -> bool:
-        """Whether any gradient has come by."""
-        return bool(self._found)
-
-    def results(self) -> dict[PortKey, list[Any]]:
-        """The measurements of each port, one per backward pass; ports that no gradient reached are
-        missing. Sums that still wait for a consumer are closed as they are."""
-        self._settle()
-        found: dict[PortKey, list[Any]] = {}
-        for key, choices in self.ports.items():
-            for choice in choices:
-                passes = self._found.get(choice)
-                if passes:
-                    plain = [value for (graph, _), value in passes.items() if not graph]
-                    found[key] = plain or list(passes.values())
-                    break
-        return found
-
-    def close(self) -> None:
-        """Take the hooks away; nothing of the graph is kept."""
-        self.closed = True
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
-        self._sums = {}
-
-    def totals(self, wanted: list[tuple[int, Wanted]]) -> Callable[[Any], None]:
-        """A prehook: `wanted` are (output number, what its gradient counts for)."""
-
-        def hook(gradients: Any) -> None:
-            if self.closed:
-                return
-            try:
-                self._begin()
-                with quiet():
-                    for number, want in wanted:
-                        if gradients[number] is not None:
-                            self._add(want, beneath(gradients[number]), 1.0)
-            except Exception as error:
-                self._report("", "a gradient", error)
-
-        return hook
-
-    def shares(self, wanted: list[tuple[int, Wanted, float]]) -> Callable[[Any, Any], None]:
-        """A post hook: `wanted` are (input number, what its gradient counts for, sign)."""
-
-        def hook(inputs: Any, outputs: Any) -> None:
-            if self.closed:
-                return
-            try:
-                self._begin()
-                with quiet():
-                    for number, want, sign in wanted:
-                        if inputs[number] is not None:
-                            self._add(want, beneath(inputs[number]), sign)
-            except Exception as error:
-                self._report("", "a gradient", error)
-
-        return hook
-
-    def _begin(self) -> None:
-        # Inside a backward, grad mode says whether it was asked to build a graph itself.
-        this_pass = (torch.is_grad_enabled(), current_graph_task() or 0)
-        if this_pass != self._pass:
-            self._settle()
-            self._pass = this_pass
-            self._started()
-
-    def _settle(self) -> None:
-        """A consumer that got no gradient in this pass leaves its sum waiting: close it."""
-        sums, self._sums = self._sums, {}
-        with quiet():
-            for want, (gradient, _) in sums.items():
-                self._store(want, gradient)
-
-    def _add(self, want: Wanted, gradient: Tensor, sign: float) -> None:
-        parts = self.parts.get(want, 1)
-        if parts == 1:
-            self._store(want, gradient)
-            return
-        held = self._sums.pop(want, None)
-        if held is None:
-            total, count = (gradient if sign > 0 else -gradient), 1
-        else:
-            # Out of place: the first part may be a buffer that autograd still uses.
-            total, count = torch.add(held[0], gradient, alpha=sign), held[1] + 1
-        if count == parts:
-            self._store(want, total)
-        else:
-            self._sums[want] = (total, count)
-
-    def _store(self, want: Wanted, gradient: Tensor) -> None:
-        for view in self.views[want]:
-            read = gradient if view is None else view.read(gradient)
-            self._found[want, view][self._pass] = self._measure(read)
-
-
-class _Armer:
-    """Finds consumers, decides what to measure where, registers the hooks."""
-
-    def __init__(self, inputs: dict[Call, list[_Port]], outputs: dict[Call, list[_Port]]) -> None:
+    def __init__(self, inputs: Ports, outputs: Ports, spans: Sequence[Span], *, alone: bool = True) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self.spans = spans
+        self.alone = alone
+        self.met_checkpoint = False
         self.numbers: dict[Edge, int] = {}
         self.edges: list[Edge] = []
         self.consumers: dict[int, list[tuple[int, Any, int]]] = defaultdict(list)
 
-    def arm(self, calls: Iterable[Call], measure: Measure, started: Callable[[], None], report: Report) -> Tap:
-        calls = list(calls)
-        tap = Tap(measure, started, report)
+    def arm(self, tap: Tap) -> None:
+        """Fill `tap` and place its hooks."""
         for ports in (*self.inputs.values(), *self.outputs.values()):
             for port in ports:
                 self._number(port.edge)
                 if port.base is not None:
                     self._number(port.base)
-        self._walk(calls)
+        self._walk()
         roots = {
-            self.numbers[port.edge] for call in calls if call.parent is None for port in self.outputs.get(call, ())
+            self.numbers[port.edge]
+            for span in self.spans
+            if span.outermost
+            for port in self.outputs.get(span.call, ())
         }
-        for call in calls:
-            passed = self._choose_outputs(tap, call, roots)
-            self._choose_inputs(tap, call, roots, passed)
+        for span in self.spans:
+            passed = self._choose_outputs(tap, span, roots)
+            self._choose_inputs(tap, span, roots, passed)
         self._register(tap)
-        return tap
 
     def _number(self, edge: Edge) -> int:
         number = self.numbers.get(edge)
@@ -295,15 +168,19 @@ class _Armer:
             self.edges.append(edge)
         return number
 
-    def _walk(self, calls: list[Call]) -> None:
+    def _walk(self) -> None:
         """Consumers of every numbered edge among the nodes that lead to some output. Stops at the
         inputs of the root: what made them is another model's graph, or an earlier step's."""
-        border = {port.edge[0] for call in calls if call.parent is None for port in self.inputs.get(call, ())}
+        border = {
+            port.edge[0] for span in self.spans if span.outermost for port in self.inputs.get(span.call, ())
+        }
         seen = {port.edge[0] for ports in self.outputs.values() for port in ports}
         todo = list(seen)
         numbers = self.numbers
         while todo:
             node = todo.pop()
+            if node.name() == CHECKPOINT_NODE:
+                self.met_checkpoint = True
             for position, following in enumerate(node.next_functions):
                 target = following[0]
                 if target is None:
@@ -315,49 +192,49 @@ class _Armer:
                     seen.add(target)
                     todo.append(target)
 
-    def _choose_outputs(self, tap: Tap, call: Call, roots: set[int]) -> dict[int, Wanted]:
+    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[int, Wanted]:
         chosen: dict[int, Wanted] = {}
-        for port in self.outputs.get(call, ()):
+        for port in self.outputs.get(span.call, ()):
             edge = self.numbers[port.edge]
-            inside = sum(sequence < call.end for sequence, _, _ in self.consumers[edge])
+            inside = sum(sequence < span.end for sequence, _, _ in self.consumers[edge])
             if not inside:
                 want = Wanted(edge, None, 0)
             elif edge in roots:
-                want = Wanted(edge, None, call.end)
+                want = Wanted(edge, None, span.end)
             elif inside < len(self.consumers[edge]):
-                want = Wanted(edge, call.end, FOREVER)
+                want = Wanted(edge, span.end, FOREVER)
             else:
                 continue  # whatever comes after it is not differentiable
             chosen[edge] = want
             choices = [(want, None)] + self._base_choice(port, Wanted(-1, None, 0))
-            self._add(tap, PortKey(call.index, "output", port.position), choices)
+            self._add(tap, PortKey(span.call, "output", port.position), choices)
         return chosen
 
-    def _choose_inputs(self, tap: Tap, call: Call, roots: set[int], passed: dict[int, Wanted]) -> None:
-        for port in self.inputs.get(call, ()):
+    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[int, Wanted]) -> None:
+        for port in self.inputs.get(span.call, ()):
             edge = self.numbers[port.edge]
             choices: list[tuple[Wanted, View | None]] = []
             if edge in passed:  # handed through: what reaches the output reaches the input
                 choices.append((passed[edge], None))
             else:
-                want = self._through(edge, call, roots)
+                want = self._through(edge, span, roots)
                 if want is not None:
                     choices.append((want, None))
                 elif port.base is not None:
-                    want = self._through(self.numbers[port.base], call, roots)
+                    want = self._through(self.numbers[port.base], span, roots)
                     if want is not None:
                         choices.append((want, port.view))
             if choices:
-                self._add(tap, PortKey(call.index, "input", port.position), choices)
+                self._add(tap, PortKey(span.call, "input", port.position), choices)
 
-    def _through(self, edge: int, call: Call, roots: set[int]) -> Wanted | None:
-        """What stands for the gradient at `edge` through the consumers made during `call`."""
-        mine = sum(call.start <= sequence < call.end for sequence, _, _ in self.consumers[edge])
+    def _through(self, edge: int, span: Span, roots: set[int]) -> Wanted | None:
+        """What stands for the gradient at `edge` through the consumers made during `span`."""
+        mine = sum(span.start <= sequence < span.end for sequence, _, _ in self.consumers[edge])
         if not mine:
             return None
-        if mine == len(self.consumers[edge]) and edge not in roots:
+        if self.alone and mine == len(self.consumers[edge]) and edge not in roots:
             return Wanted(edge, None, 0)
-        return Wanted(edge, call.start, call.end)
+        return Wanted(edge, span.start, span.end)
 
     def _base_choice(self, port: _Port, want: Wanted) -> list[tuple[Wanted, View | None]]:
         if port.base is None:

@@ -62,7 +62,22 @@ class GraphBuilder:
         self._edges: dict[tuple[int, End, End], Edge] = {}
         self._first_node: dict[str, int] = {}
         self._parameters: dict[int, tuple[tuple[tuple[str, int, bool], ...], dict[str, int]]] = {}
+        self._outdated: set[str] = set()
         self._shard, self._row = 0, 0
+
+    def go_on(self, before: GraphBuilder) -> None:
+        """Start from the graph of an earlier watch: records on disk count on its indices. Not where rows
+        have another length: a graph has one number of bins."""
+        if before.bins != self.bins:
+            return
+        self.series_of, self.series = dict(before.series_of), list(before.series)
+        self.modules, self.nodes = list(before.modules), list(before.nodes)
+        self.module_of = dict(before.module_of)
+        self._node_of, self._edges = dict(before._node_of), dict(before._edges)
+        self._first_node = dict(before._first_node)
+        self._shard, self._row = before._shard, before._row
+        self._outdated = set(self.module_of)
+        self.changed = bool(self.nodes)
 
     # --- what the recorder asks ------------------------------------------------------------------
 
@@ -118,6 +133,18 @@ class GraphBuilder:
             if node_id not in self._node_of:
                 self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=[NOT_CALLED]))
 
+    def add_unobserved(self, root: nn.Module, survey: Survey) -> None:
+        """Nodes for a model of which no forward has been seen, so that its parameters have a place."""
+        if not self.nodes:
+            call = Call(root, "", None, 0)
+            call.notes.append(NOT_CALLED)
+            self.add_calls([call], survey)
+        self.add_uncalled(survey)
+
+    def was_called(self, path: str) -> bool:
+        """Whether any forward has called the module of that path."""
+        return path in self._first_node
+
     def add_module(self, module: nn.Module, survey: Survey) -> int:
         """The index of a module's entry, new or brought up to date."""
         path = survey.paths[module]
@@ -127,6 +154,16 @@ class GraphBuilder:
             self.modules.append(survey.entry(module, self._excluded(path, module)))
             self.changed = True
             self._module_series(index)
+        elif path in self._outdated:
+            self._outdated.discard(path)
+            entry = survey.entry(module, self._excluded(path, module))
+            self.modules[index] = replace(entry, parameters=self.modules[index].parameters)
+            self._renew_parameters(index, entry.parameters)
+            self._module_series(index)
+            for node, known in enumerate(self.nodes):
+                if known.module == index:
+                    self._node_series(node)
+            self.changed = True
         return index
 
     def refresh(self, module: nn.Module, survey: Survey, own: list[tuple[str, Tensor]]) -> tuple[int, dict[str, int]]:
@@ -163,6 +200,8 @@ class GraphBuilder:
             self._first_node.setdefault(call.path, index)
             return index
         self._first_node.setdefault(call.path, index)
+        if self._outdated:
+            self.add_module(call.module, survey)
         known = self.nodes[index]
         inputs, outputs = _unite(known.inputs, call.inputs), _unite(known.outputs, call.outputs)
         notes = [note for note in known.notes if note != NOT_CALLED]

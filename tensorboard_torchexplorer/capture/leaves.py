@@ -75,6 +75,24 @@ class Leaves:
             self.others.append((name, describe(value)))
 
 
+def with_sources(value: Any, made: dict[int, Tensor] | None = None) -> Any:
+    """`value` with a copy that requires grad in the place of each floating point tensor that does not:
+    in tuples, lists and dicts of exactly these types, one copy per tensor. A copy and not a detached
+    alias, since a forward may write to its input."""
+    made = {} if made is None else made
+    if isinstance(value, Tensor):
+        if value.requires_grad or not (value.is_floating_point() or value.is_complex()):
+            return value
+        if id(value) not in made:
+            made[id(value)] = value.detach().clone().requires_grad_()
+        return made[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(with_sources(item, made) for item in value)
+    if type(value) is dict:
+        return {key: with_sources(item, made) for key, item in value.items()}
+    return value
+
+
 def _member(name: str, key: Any) -> str:
     if not name:
         return str(key)

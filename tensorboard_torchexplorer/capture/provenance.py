@@ -371,12 +371,12 @@ class Provenance:
             if storage is None or isinstance(storage, Tensor):
                 continue
             other.placed = True
-            address = storage.data_ptr()
+            address = _address(storage)
             first = self._addresses.get(address)
-            if first is None or first.anchor() is None:
+            if address and (first is None or first.anchor() is None):
                 self._addresses[address] = other
         self._unplaced = []
-        return self._addresses.get(anchor.data_ptr())
+        return self._addresses.get(_address(anchor))
 
 
 def _is_counter(inputs: list[Tensor], written: list[Tensor]) -> bool:
@@ -391,6 +391,14 @@ def _is_counter(inputs: list[Tensor], written: list[Tensor]) -> bool:
 
 def _appears_twice(tensor: Tensor, tensors: list[Tensor]) -> bool:
     return sum(tensor is other for other in tensors) > 1
+
+
+def _address(storage: torch.UntypedStorage) -> int:
+    """Where a storage lies in memory, 0 if nowhere."""
+    try:
+        return storage.data_ptr()
+    except RuntimeError:  # storages of fake tensors and of wrapper subclasses have none
+        return 0
 
 
 def _base(tensor: Tensor) -> Tensor:

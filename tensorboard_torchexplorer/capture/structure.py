@@ -20,11 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..schema import End
 from .autograd_walk import edge_of, walk
 from .calls import Call
-from .private import node_sequence
+from .private import beneath, node_sequence, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
-from .structure_private import unwrapped, without_torch_function
 from .structure_scope import Scope
 
 Report = Callable[[str, str, Exception], None]
@@ -63,7 +62,7 @@ class StructureTracer:
         mode = _Mode(self)
         watch_functions(self)
         try:
-            mode.__enter__()
+            mode.__enter__()  # type: ignore[no-untyped-call]
         except BaseException:
             unwatch_functions(self)
             raise
@@ -78,7 +77,7 @@ class StructureTracer:
     ) -> None:
         try:
             if self._mode is not None:
-                self._mode.__exit__(kind, error, traceback)
+                self._mode.__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         finally:
             self._mode = None
             unwatch_functions(self)
@@ -101,7 +100,7 @@ class StructureTracer:
         """A call begins: links its inputs within the parent."""
         try:
             with without_torch_function():
-                self._open(call, [unwrapped(tensor) for tensor in tensors], tensors)
+                self._open(call, [beneath(tensor) for tensor in tensors])
         except Exception as error:
             self._fault("the edges to a call", error)
 
@@ -113,11 +112,11 @@ class StructureTracer:
                 while self._scope is not None and self._scope.call is not call:
                     self._close(self._scope, [])
                 if self._scope is not None:
-                    self._close(self._scope, [unwrapped(tensor) for tensor in tensors])
+                    self._close(self._scope, [beneath(tensor) for tensor in tensors])
         except Exception as error:
             self._fault("the edges from a call", error)
 
-    def _open(self, call: Call, tensors: list[Tensor], outer: list[Tensor]) -> None:
+    def _open(self, call: Call, tensors: list[Tensor]) -> None:
         while self._scope is not None and self._scope.call is not call.parent:
             self._close(self._scope, [])
         parent = self._scope
@@ -213,7 +212,7 @@ class StructureTracer:
             if scope is None or scope is not self._scope:
                 return
             with without_torch_function():
-                outputs = [unwrapped(tensor) for tensor in results(result)]
+                outputs = [beneath(tensor) for tensor in results(result)]
                 if function.__name__ == CHECKPOINT or len(scope.call.children) > children:
                     self._transparent(scope, outputs)
                 else:
@@ -242,7 +241,7 @@ class StructureTracer:
         each floating-point result."""
         provenance = self._provenance
         # Only tensors that are arguments themselves, not those in lists, are inputs to autograd.
-        direct = [unwrapped(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        direct = [beneath(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         every: list[Tensor] = []
         collect((args, kwargs), every)
         traces = [provenance.trace(scope, tensor) for tensor in direct]
@@ -256,7 +255,7 @@ class StructureTracer:
             if trace is not None:
                 gradient |= trace.gradient
                 data |= trace.data
-        for trace in (provenance.trace(scope, unwrapped(tensor)) for tensor in every):
+        for trace in (provenance.trace(scope, beneath(tensor)) for tensor in every):
             data |= 0 if trace is None else trace.data
         if not self._differentiates():
             gradient = 0
@@ -303,20 +302,25 @@ class StructureTracer:
         self._report("" if self._scope is None else self._scope.call.path, place, error)
 
 
-class _Mode(TorchDispatchMode):
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells the tracer of each operator that has run."""
 
     supports_higher_order_operators = True
 
     def __init__(self, tracer: StructureTracer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._tracer = tracer
 
     @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # Off while torch.compile compiles (torch.cond does so in eager mode, too), on while the result
+        # runs. Otherwise dynamo would trace into the method below.
+        return True
+
+    @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # True would wrap the method below so that each operator costs 60 us more and torch._dynamo is
-        # imported. Logged forwards don't run under dynamo anyway.
-        return False
+        # True would wrap the method below: 60 us more per operator, and torch._dynamo is imported.
+        return not hasattr(TorchDispatchMode, "ignore_compile_internals")
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .structure_private import named_arguments, operator_name, written_arguments
-
 NESTING = 3
 """Lists of tensors are one level deep in aten's operators, higher-order operators nest further."""
 
@@ -31,21 +29,32 @@ class Operator:
     __slots__ = ("differentiable", "outs", "reads", "skipped", "writes")
 
     def __init__(self, operator: Any) -> None:
-        name = operator_name(operator)
+        # Higher-order operators have no schema and no packet.
+        packet = getattr(operator, "_overloadpacket", operator)
+        name = getattr(packet, "__name__", "")
+        schema = getattr(operator, "_schema", None)
+        arguments = () if schema is None else tuple(schema.arguments)
+        written = [
+            (position, argument.name, argument.kwarg_only)
+            for position, argument in enumerate(arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
         self.reads = name not in SHAPE_ONLY
         self.differentiable = name not in WITHOUT_GRADIENT
         # `out=` arguments are not read: what was in them is gone afterwards
-        self.outs = frozenset(name for position, name in written_arguments(operator) if position < 0)
-        self.writes = tuple(w for w in written_arguments(operator) if w[0] >= 0)
+        self.outs = frozenset(name for _, name, by_keyword in written if by_keyword)
         # Running statistics are the state of a normalisation between steps. Depending on the backend,
         # the kernels declare to write them or don't; no call's result depends on another's through them.
-        self.skipped = tuple(
+        self.skipped = frozenset(
             position
-            for position, argument in enumerate(named_arguments(operator))
-            if argument.startswith("running_")
+            for position, argument in enumerate(arguments)
+            if argument.name.startswith("running_")
         )
-        if self.skipped:
-            self.writes = tuple(w for w in self.writes if w[0] not in self.skipped)
+        self.writes = tuple(
+            (position, name)
+            for position, name, by_keyword in written
+            if not by_keyword and position not in self.skipped
+        )
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """The tensors that the call has read, in order, with repetitions."""
@@ -61,7 +70,7 @@ class Operator:
         """The tensors that the call has changed."""
         found: list[Tensor] = []
         for position, name in self.writes:
-            if 0 <= position < len(args):
+            if position < len(args):
                 collect((args[position],), found)
             elif name in kwargs:
                 collect((kwargs[name],), found)

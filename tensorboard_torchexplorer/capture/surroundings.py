@@ -13,9 +13,7 @@ class NotObserved(Exception):
 
 def hindrance() -> str:
     """Why tensors can't be read or hooked in this thread right now, empty if they can."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "it runs inside a transform of torch.func (vmap, grad, ...), where tensors have no values to read"
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         return "torch.jit is tracing it"
     if torch.compiler.is_compiling():
         return "it is being compiled or exported"
@@ -29,7 +27,7 @@ def hindrance() -> str:
         torch._C._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY)
     ):
         return "it runs on fake tensors"
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         return "it is being captured into a CUDA graph, which must not hold our copies"
     return ""
 

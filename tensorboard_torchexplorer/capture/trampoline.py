@@ -37,19 +37,20 @@ class Watcher(Protocol):
 class Trampoline:
     """What stands in the slot of a watched root.
 
-    Several may stand in one another: each watch of a model has its own, `inner` is what the slot held
-    before. Copies and pickles of a module that take the slot along (torch's own leave it out) get None.
+    Made, it stands in front of what the slot held before, `inner`: each watch of a model has its own. `kept` is for what refers to the root's modules: here it lives as long as the root, and does not
+    keep it alive, since nothing but the root refers to a trampoline. Copies and pickles of a module that take the slot along (torch's own leave it out) get None.
     """
 
-    __slots__ = ("__weakref__", "_root", "_watcher", "inner")
+    __slots__ = ("__weakref__", "_root", "_watcher", "inner", "kept")
 
     is_trampoline = True
 
     def __init__(self, root: nn.Module, watcher: Watcher) -> None:
         self._root = weakref.ref(root)
         self._watcher = watcher
-        self.inner: Callable[..., Any] | None = None
-        self.place()
+        self.kept: Any = None
+        self.inner: Callable[..., Any] | None = root.__dict__.get(SLOT)
+        root.__dict__[SLOT] = self
 
     def __reduce__(self) -> Any:
         return type(None), ()
@@ -93,13 +94,6 @@ class Trampoline:
         """Whether calls of the root still come here: `root.compile()` writes over the slot."""
         root = self._root()
         return root is not None and any(one is self for one in _chain(root))
-
-    def place(self) -> None:
-        """Stand in the slot, in front of what is there."""
-        root = self._root()
-        if root is not None:
-            self.inner = root.__dict__.get(SLOT)
-            root.__dict__[SLOT] = self
 
     def remove(self) -> None:
         """Leave the slot as if this had never stood there."""

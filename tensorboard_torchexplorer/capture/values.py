@@ -11,8 +11,8 @@ from torch import Tensor
 from ..sampling import Sampler, Slot
 from ..schema import Group, Status
 from .calls import Call
-from .gradients import PortKey
 from .private import beneath, quiet
+from .tap import PortKey
 
 Taken = tuple[torch.device, Slot] | int
 """A slot and its device, or the `Status` that says why there is none."""

@@ -15,6 +15,7 @@ export interface Column {
   leader: Column | undefined
   follower: Column | undefined
   last: Column | undefined
+  followers: number
   force: number
   weight: number
 }
@@ -150,6 +151,7 @@ function emptyColumn(): Column {
     leader: undefined,
     follower: undefined,
     last: undefined,
+    followers: 0,
     force: 0,
     weight: 0,
   }

@@ -47,7 +47,11 @@ function arrange(whole: Fragment, path: readonly Vertex[], depth: number): Verte
   const append = (vertices: readonly Vertex[]) => {
     for (const vertex of vertices) rows[vertex.rank - whole.first]?.push(vertex)
   }
-  if (path.length === whole.vertices.length || depth > DEEPEST || (depth > 0 && whole.vertices.length > THICKET)) {
+  if (
+    path.length === whole.vertices.length ||
+    depth > DEEPEST ||
+    (depth > 0 && whole.vertices.length > THICKET)
+  ) {
     append(whole.vertices)
     return rows
   }

@@ -124,15 +124,15 @@ function exchange(rows: readonly Vertex[][]): void {
 }
 
 /** Crossings in the gap above two neighbours, less those after an exchange. */
-function inversionsAbove(left: Vertex, right: Vertex): number {
+function inversionsAbove({ above: left }: Vertex, { above: right }: Vertex): number {
   let sum = 0
-  for (const a of left.above) for (const b of right.above) sum += Math.sign(a.top.place - b.top.place)
+  for (const a of left) for (const b of right) sum += Math.sign(a.top.place - b.top.place)
   return sum
 }
 
-function inversionsBelow(left: Vertex, right: Vertex): number {
+function inversionsBelow({ below: left }: Vertex, { below: right }: Vertex): number {
   let sum = 0
-  for (const a of left.below) for (const b of right.below) sum += Math.sign(a.bottom.place - b.bottom.place)
+  for (const a of left) for (const b of right) sum += Math.sign(a.bottom.place - b.bottom.place)
   return sum
 }
 

@@ -17,10 +17,11 @@ export function placeColumns(columns: readonly Column[]): void {
   }
 }
 
-/** Small graphs come to rest; in large ones the last pixel isn't worth the time. */
+/** Small graphs come to rest. Large ones get fewer rounds: with 2,000 columns, 10 rounds leave the lines 1 % longer
+ *  than 200. */
 const MOST_ROUNDS = 150
-const FEWEST_ROUNDS = 20
-const STEPS = 60_000
+const FEWEST_ROUNDS = 5
+const STEPS = 20_000
 /** Largest move, in pixels, that ends the rounds. */
 const STILL = 0.25
 /** Two columns that pull at each other must not change places for ever. */
@@ -53,6 +54,7 @@ function swing(columns: readonly Column[], distances: readonly Distance[]): numb
     column.leader = column
     column.last = column
     column.follower = undefined
+    column.followers = 0
   }
   const touching: Distance[] = []
   for (const apart of distances) if (apart.right.x - apart.left.x - apart.gap < TOUCHING) touching.push(apart)
@@ -63,7 +65,8 @@ function swing(columns: readonly Column[], distances: readonly Distance[]): numb
     const leader = columns[i]?.leader
     if (leader && leader.force > 0) largest = Math.max(largest, move(leader, 1))
   }
-  for (const { leader } of columns) if (leader && leader.force < 0) largest = Math.max(largest, move(leader, -1))
+  for (const { leader } of columns)
+    if (leader && leader.force < 0) largest = Math.max(largest, move(leader, -1))
   return largest
 }
 
@@ -73,17 +76,25 @@ const TOUCHING = 0.01
 function joinPushing(touching: readonly Distance[]): boolean {
   let joined = false
   for (const { left, right } of touching) {
-    const [a, b] = [left.leader as Column, right.leader as Column]
+    const a = left.leader as Column
+    const b = right.leader as Column
     if (a === b || a.force * b.weight <= b.force * a.weight) continue
-    a.force += b.force
-    a.weight += b.weight
-    const end = a.last as Column
-    end.follower = b
-    a.last = b.last
-    for (let member: Column | undefined = b; member; member = member.follower) member.leader = a
+    if (a.followers < b.followers) join(b, a)
+    else join(a, b)
     joined = true
   }
   return joined
+}
+
+/** The smaller group follows the larger one, so that joining all of n takes n log n steps. */
+function join(large: Column, small: Column): void {
+  const end = large.last as Column
+  end.follower = small
+  large.last = small.last
+  large.followers += small.followers + 1
+  large.force += small.force
+  large.weight += small.weight
+  for (let member: Column | undefined = small; member; member = member.follower) member.leader = large
 }
 
 /** Move a group as far as it swings and its neighbours allow. Once only: its force is spent. */

@@ -1,5 +1,6 @@
 /** The segments between two rows in, their horizontal pieces out: which line bends at which height. */
 import type { Segment, Vertex } from './model.ts'
+import type { Point } from './types.ts'
 
 /** Vertical pieces closer than this read as one line. */
 const CLEAR = 6
@@ -26,23 +27,21 @@ export function bendSegments(segments: readonly Segment[]): number {
   if (bent.length === 0) return 0
   const netOf = groupIntoNets(bent)
   const taken = segments.flatMap((segment) => [segment.topX, segment.bottomX])
-  const tracks = assignTracks(sortNets([...new Set(netOf.values())], taken))
-  for (const [segment, net] of netOf) {
-    const jog = net.rest?.tops[0]
-    const way =
-      jog === undefined
-        ? []
-        : [
-            { x: jog, y: net.track },
-            { x: jog, y: (net.rest ?? net).track },
-          ]
-    segment.bends = [
-      { x: segment.topX, y: net.track },
-      ...way,
-      { x: segment.bottomX, y: (net.rest ?? net).track },
-    ]
-  }
+  const sorted = clusters([...new Set(netOf.values())]).flatMap((nets) => sortNets(nets, taken))
+  const tracks = assignTracks(sorted)
+  for (const [segment, net] of netOf) segment.bends = bendsOf(segment, net)
   return tracks
+}
+
+function bendsOf({ topX, bottomX }: Segment, net: Net): Point[] {
+  const jog = net.rest?.tops[0]
+  const last = net.rest ?? net
+  const ends = [
+    { x: topX, y: net.track },
+    { x: bottomX, y: last.track },
+  ]
+  if (jog !== undefined) ends.splice(1, 0, { x: jog, y: net.track }, { x: jog, y: last.track })
+  return ends
 }
 
 function groupIntoNets(bent: readonly Segment[]): Map<Segment, Net> {
@@ -71,6 +70,18 @@ function newNet(tops: number[], bottoms: number[]): Net {
   return { tops, bottoms, low: Math.min(...ends), high: Math.max(...ends), track: 0, rest: undefined }
 }
 
+/** Nets from left to right, in groups that don't reach into each other: each is sorted for itself. */
+function clusters(nets: readonly Net[]): Net[][] {
+  const found: Net[][] = []
+  let end = Number.NEGATIVE_INFINITY
+  for (const net of nets.toSorted((a, b) => a.low - b.low)) {
+    if (net.low > end + CLEAR) found.push([])
+    found.at(-1)?.push(net)
+    end = Math.max(end, net.high)
+  }
+  return found
+}
+
 /** A net that still has no track. */
 interface Waiting {
   readonly net: Net
@@ -82,18 +93,18 @@ interface Waiting {
 
 /** From the top track to the bottom track. Jogs are added to the x already `taken` in this gap. */
 function sortNets(nets: readonly Net[], taken: number[]): Net[] {
-  const waiting = new Set<Waiting>()
+  if (nets.length === 1) return [...nets]
+  const waiting: Waiting[] = []
   const add = (net: Net) => {
     const added: Waiting = { net, gain: 0, waitsFor: 0 }
     for (const other of waiting) relate(added, other, 1)
-    waiting.add(added)
+    waiting.push(added)
   }
   for (const net of nets) add(net)
   const sorted: Net[] = []
-  while (waiting.size > 0) {
-    const next = first(waiting)
+  while (waiting.length > 0) {
+    const next = takeFirst(waiting)
     if (next.waitsFor > 0) cut(next.net, taken)
-    waiting.delete(next)
     for (const other of waiting) relate(next, other, -1)
     sorted.push(next.net)
     if (next.net.rest) add(next.net.rest)
@@ -101,12 +112,13 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
   return sorted
 }
 
-function first(waiting: ReadonlySet<Waiting>): Waiting {
-  let best: Waiting | undefined
-  for (const item of waiting)
-    if (!best || item.waitsFor < best.waitsFor || (item.waitsFor === best.waitsFor && item.gain > best.gain))
-      best = item
-  return best as Waiting
+function takeFirst(waiting: Waiting[]): Waiting {
+  let best = 0
+  waiting.forEach((item, i) => {
+    const { waitsFor, gain } = waiting[best] as Waiting
+    if (item.waitsFor < waitsFor || (item.waitsFor === waitsFor && item.gain > gain)) best = i
+  })
+  return waiting.splice(best, 1)[0] as Waiting
 }
 
 /** Add (`sign` 1) or take away (-1) what two waiting nets mean for each other's order. */
@@ -155,10 +167,12 @@ function cut(net: Net, taken: number[]): void {
 /** The highest track free of earlier nets that overlap; returns the number of tracks. */
 function assignTracks(sorted: readonly Net[]): number {
   let tracks = 0
-  sorted.forEach((net, i) => {
-    for (const other of sorted.slice(0, i))
-      if (overlap(net, other)) net.track = Math.max(net.track, other.track + 1)
+  for (const net of sorted) {
+    for (const other of sorted) {
+      if (other === net) break
+      if (other.track >= net.track && overlap(net, other)) net.track = other.track + 1
+    }
     tracks = Math.max(tracks, net.track + 1)
-  })
+  }
   return tracks
 }

@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals'
 import { describe, expect, it } from 'vitest'
-import { createPanels, type Panels } from './panels.ts'
+import { createPanels, type Panels, titleOf } from './panels.ts'
 
 function board(...nodes: readonly [node: string, column: number][]): Panels {
   const panels = createPanels([], signal(''))
@@ -60,6 +60,15 @@ describe('move', () => {
     panels.move(find(panels, 'c'), 0, -2, 3)
     expect(columns(panels)[0]).toEqual(['c', 'b', 'a'])
   })
+})
+
+it.each([
+  ['layer1/0/conv1', 'layer1.0.conv1'],
+  ['relu#1', 'relu#1'],
+  ['a%2Fb%25/^c.d', 'a/b%.c.d'],
+  ['.', 'the whole model'],
+])('the call %s is titled %s', (node, title) => {
+  expect(titleOf(node)).toBe(title)
 })
 
 it('undo brings the last closed panel back, once', () => {

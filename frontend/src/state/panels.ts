@@ -1,7 +1,8 @@
 /** The panels on the board: which, in what order, in what column, with which mark. */
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals'
-import { visible } from '../format.ts'
+import { shorten, visible } from '../format.ts'
 import { panelMark } from '../heatmap/colours.ts'
+import { ROOT_ID } from '../schema.ts'
 import type { PanelChoice } from './link.ts'
 
 /** `slot` gives colour and letter; it stays with the panel while it is open. */
@@ -24,6 +25,15 @@ export interface Panels {
   /** Moves a panel by so many columns to the right, or places down in its column of `columns`. */
   move(panel: Panel, right: number, down: number, columns: number): void
   reset(choices: readonly PanelChoice[]): void
+}
+
+/** `layer1.0.conv1` for the call `layer1/0/conv1`: the escapes of an id are undone. */
+export function titleOf(node: string): string {
+  if (node === ROOT_ID) return 'the whole model'
+  const path = node
+    .split('/')
+    .map((part) => part.replace(/^\^/, '').replace(/%(25|2F|23|5E)/gi, decodeURIComponent))
+  return visible(path.join('.'))
 }
 
 export function panelKey({ model, node }: Pick<PanelChoice, 'model' | 'node'>): string {
@@ -58,7 +68,7 @@ export function createPanels(first: readonly PanelChoice[], notice: Signal<strin
       const slot = open?.slot ?? freeSlot(list.value)
       put({ model, node, column, slot }, position)
       fresh.value = panelKey({ model, node })
-      notice.value = `${visible(node)} ${open ? 'moved to' : 'added as panel'} ${open ? `column ${column + 1}` : `${panelMark(slot).letter} in column ${column + 1}`}.`
+      notice.value = `${shorten(titleOf(node), 60)} ${open ? 'moved to' : 'added as panel'} ${open ? `column ${column + 1}` : `${panelMark(slot).letter} in column ${column + 1}`}.`
     },
     close(panel) {
       list.value = list.value.filter((other) => other !== panel)

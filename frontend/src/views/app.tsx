@@ -7,6 +7,7 @@ import { measureText } from '../graph/measure.ts'
 import { pictureOf } from '../graph/picture.ts'
 import { sceneOf } from '../graph/scene.ts'
 import { tintOf } from '../graph/tint.ts'
+import { titleOf } from '../state/panels.ts'
 import { latest } from '../state/resource.ts'
 import type { Store } from '../state/store.ts'
 import { applyTheme } from '../theme.ts'
@@ -16,7 +17,6 @@ import { dragged } from './drag.ts'
 import { GraphPane } from './graph.tsx'
 import { Header } from './header.tsx'
 import { Help } from './help.tsx'
-import { panelTitle } from './panel.tsx'
 import { ProbeTip } from './probe.tsx'
 import { saveSvg, saveSvgAsPng } from './save.ts'
 import { Search } from './search.tsx'
@@ -206,7 +206,7 @@ function saveGraph(store: Store, kind: 'svg' | 'png'): void {
     const value = box.node === null ? undefined : tint?.value(box.node.index)
     return value === undefined ? undefined : tint?.fill(value, theme)
   })
-  const title = `${level.model} ${panelTitle(level.node.id)}`
+  const title = `${level.model} ${titleOf(level.node.id)}`
   if (kind === 'svg') saveSvg(svg, title)
   else void saveSvgAsPng(svg, picture.width, picture.height, title)
 }

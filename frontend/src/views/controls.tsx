@@ -92,7 +92,7 @@ export function Popover({
         type="button"
         ref={button}
         class={icon === undefined || text !== undefined ? 'button' : 'icon-button'}
-        aria-label={text === undefined && icon === undefined ? undefined : label}
+        aria-label={text === undefined && icon !== undefined ? label : undefined}
         title={label}
         aria-expanded={open.value}
         aria-controls={open.value ? id : undefined}

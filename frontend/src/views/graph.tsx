@@ -100,16 +100,16 @@ function Graph({ level }: { level: Level }): JSX.Element {
         store.selected.value = store.selected.value === box.node.id ? null : box.node.id
     },
     addPanel,
-    enter(box, how) {
-      if (how === 'pointer') tip.enter(box.key)
-      else {
-        tip.close()
-        focused.value = box.key
-      }
+    enter: (box) => tip.enter(box.key),
+    leave: tip.leave,
+    focus(box, visible) {
+      graph.current.value = box.key
+      if (!visible) return
+      tip.close()
+      focused.value = box.key
     },
-    leave(how) {
-      if (how === 'pointer') tip.leave()
-      else focused.value = null
+    blur() {
+      focused.value = null
     },
     press(box, event) {
       if (box.node !== null) followDrag(event, store, model, box.node.id, box.title)
@@ -125,7 +125,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const panels = store.panels.list.value.filter((panel) => panel.model === model)
 
   const keys = (event: KeyboardEvent): void => {
-    const box = picture.box(focusedKey() ?? currentKey ?? '')
+    const box = picture.box(graph.current.value) ?? picture.box(currentKey ?? '')
     const arrows = { ArrowUp: 'up', ArrowDown: 'down', ArrowLeft: 'left', ArrowRight: 'right' } as const
     const arrow = arrows[event.key as keyof typeof arrows]
     if (event.altKey && event.key === 'ArrowUp') openParent()
@@ -199,11 +199,6 @@ function Graph({ level }: { level: Level }): JSX.Element {
       />
     </div>
   )
-}
-
-/** Key of the box whose button has the focus. */
-function focusedKey(): string | undefined {
-  return document.activeElement?.closest<HTMLElement>('[data-key]')?.dataset.key
 }
 
 /** Boxes in view, and those that must stay in the document: the focused one and the tab stop. */
@@ -390,10 +385,14 @@ function useGraph(key: string, picture: Picture): GraphView {
         if (box === undefined) return
         current.value = box.key
         change((now) => reveal(now.scale < TEXT_SCALE ? { ...now, scale: 0.85 } : now, box, size.peek()))
-        // The button may come into the document only with the next rendering.
-        requestAnimationFrame(() => {
-          pane.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(box.key)}"] .node-main`)?.focus()
-        })
+        const selector = `[data-key="${CSS.escape(box.key)}"] .node-main`
+        const button = pane.current?.querySelector<HTMLElement>(selector)
+        if (button) button.focus({ preventScroll: true })
+        // It comes into the document with the next rendering.
+        else
+          requestAnimationFrame(() =>
+            pane.current?.querySelector<HTMLElement>(selector)?.focus({ preventScroll: true }),
+          )
       },
     }
   }, [])

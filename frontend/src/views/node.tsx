@@ -10,8 +10,11 @@ import { Icon } from './icons.tsx'
 export interface NodeActions {
   readonly activate: (box: PlacedBox) => void
   readonly addPanel: (box: PlacedBox) => void
-  readonly enter: (box: PlacedBox, how: 'pointer' | 'focus') => void
-  readonly leave: (how: 'pointer' | 'focus') => void
+  readonly enter: (box: PlacedBox) => void
+  readonly leave: () => void
+  /** `visible`: by keyboard, so that its tooltip shows. */
+  readonly focus: (box: PlacedBox, visible: boolean) => void
+  readonly blur: () => void
   readonly press: (box: PlacedBox, event: PointerEvent) => void
 }
 
@@ -58,10 +61,10 @@ export function NodeView({
         aria-describedby={described ? 'details' : undefined}
         onClick={() => actions.activate(box)}
         onPointerDown={(event) => actions.press(box, event)}
-        onPointerEnter={() => actions.enter(box, 'pointer')}
-        onPointerLeave={() => actions.leave('pointer')}
-        onFocus={(event) => event.currentTarget.matches(':focus-visible') && actions.enter(box, 'focus')}
-        onBlur={() => actions.leave('focus')}
+        onPointerEnter={() => actions.enter(box)}
+        onPointerLeave={() => actions.leave()}
+        onFocus={(event) => actions.focus(box, event.currentTarget.matches(':focus-visible'))}
+        onBlur={() => actions.blur()}
       >
         <span class="node-title">{box.title}</span>
         {node !== null && (

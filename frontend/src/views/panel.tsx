@@ -8,9 +8,9 @@ import * as format from '../format.ts'
 import { panelMark } from '../heatmap/colours.ts'
 import { statusText } from '../heatmap/plot.ts'
 import { commonExtent, hasGradients, type TensorTracks, tensorsOf } from '../heatmap/tensors.ts'
-import { ROOT_ID, Status } from '../schema.ts'
+import { Status } from '../schema.ts'
 import { FULL_STEPS, PANEL_STEPS } from '../state/histories.ts'
-import { type Panel, panelKey } from '../state/panels.ts'
+import { type Panel, panelKey, titleOf } from '../state/panels.ts'
 import { type Loadable, latest } from '../state/resource.ts'
 import { useStore } from './context.ts'
 import { Dialog, IconButton, Popover } from './controls.tsx'
@@ -37,7 +37,7 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
   const store = useStore()
   const root = useRef<HTMLElement>(null)
   const open = useSignal<'full' | 'table' | null>(null)
-  const title = panelTitle(panel.node)
+  const title = titleOf(panel.node)
   const mark = panelMark(panel.slot)
   const held = useHistories(panel, PANEL_STEPS)
   const first = held[0] === undefined ? undefined : latest(held[0].loadable)
@@ -122,15 +122,6 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
       {open.value === 'table' && <DataTable title={title} held={held} onClose={() => (open.value = null)} />}
     </article>
   )
-}
-
-/** `layer1.0.conv1` of the call `layer1/0/conv1`. */
-export function panelTitle(node: string): string {
-  if (node === ROOT_ID) return 'the whole model'
-  const path = node
-    .split('/')
-    .map((part) => part.replace(/^\^/, '').replace(/%(25|2F|23|5E)/gi, decodeURIComponent))
-  return format.visible(path.join('.'))
 }
 
 function showInGraph(store: ReturnType<typeof useStore>, panel: Panel): void {
@@ -250,7 +241,7 @@ function Tensors({ loaded, several, width, height }: TensorsProps): JSX.Element 
         <section key={title} class="tensor-group">
           <h3>{title}</h3>
           {tensors.map(({ name, shape, rows }) => (
-            <section key={name} class="tensor" aria-label={name}>
+            <div key={name} class="tensor">
               <p class="tensor-head">
                 <span class="tensor-name">{name}</span>
                 <span class="muted">{format.shape(shape)}</span>
@@ -284,7 +275,7 @@ function Tensors({ loaded, several, width, height }: TensorsProps): JSX.Element 
                   </div>
                 </div>
               ))}
-            </section>
+            </div>
           ))}
         </section>
       ))}
@@ -344,7 +335,7 @@ function FullPanel({ panel, onClose }: { panel: Panel; onClose: () => void }): J
   )
   const width = Math.min(1600, innerWidth - 32)
   return (
-    <Dialog title={panelTitle(shown.value.node)} class="full" onClose={onClose} tools={tools}>
+    <Dialog title={titleOf(shown.value.node)} class="full" onClose={onClose} tools={tools}>
       <PanelBody held={held} width={width - FULL_PAD} height={FULL_HEIGHT} />
     </Dialog>
   )

@@ -1,0 +1,334 @@
+/** What makes the tab pleasant: finding, linking, colouring, comparing, saving; and its states. */
+import { readFileSync } from 'node:fs'
+import { addresses } from './server.ts'
+import { boxOf, expect, inked, type Tab, test } from './tab.ts'
+
+const RUN = { run: 'resnet18/first', model: 'resnet18' }
+
+/** Position of the step line in a heat map, in pixels from its left edge; null while it is hidden. */
+async function cursorAt(plot: ReturnType<Tab['panel']>): Promise<number | null> {
+  return plot.locator('.cursor').evaluate((line) => {
+    const { left } = line.getBoundingClientRect()
+    const area = line.parentElement?.getBoundingClientRect().left ?? 0
+    return getComputedStyle(line).display === 'none' ? null : Math.round(left - area)
+  })
+}
+
+test.describe('search', () => {
+  test('finds modules on all levels by path, class and shape, and goes there', async ({ bare, page }) => {
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    await page.keyboard.press('/')
+    const field = bare.frame.getByRole('combobox', { name: 'Path, class or shape' })
+    await expect(field).toBeFocused()
+    await field.fill('layer3.0.conv2')
+    await expect(bare.frame.getByRole('option')).toHaveCount(1)
+    await field.fill('conv')
+    await expect(bare.frame.locator('.search-status')).toHaveText(/^\d+ modules$/)
+    const second = await bare.frame.getByRole('option').nth(1).locator('.match-path').innerText()
+    await page.keyboard.press('ArrowDown')
+    await page.keyboard.press('Enter')
+
+    await expect(bare.frame.getByRole('dialog')).toBeHidden()
+    expect(second).toBe('layer1.0.conv1')
+    await expect(bare.frame.getByRole('heading', { level: 1 })).toHaveText('0 BasicBlock')
+    await expect(bare.details.locator('.details-path')).toHaveText('layer1.0.conv1')
+  })
+
+  test('says so when nothing matches, and Escape closes it', async ({ bare, page }) => {
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    await page.keyboard.press('Control+k')
+    await bare.frame.getByRole('combobox', { name: 'Path, class or shape' }).fill('no such thing')
+    await expect(bare.frame.locator('.search-status')).toHaveText('Nothing matches “no such thing”.')
+    await page.keyboard.press('Escape')
+    await expect(bare.frame.getByRole('dialog')).toBeHidden()
+  })
+})
+
+test.describe('links', () => {
+  test('the whole view survives a reload', async ({ bare, page }) => {
+    await bare.open({ ...RUN, node: 'layer1/0', panels: '0:layer1/0/conv1,1:fc', step: '20', color: 'zeros', compare: 'resnet18/second' })
+    await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
+    const address = page.url()
+    await page.reload()
+
+    await expect(bare.frame.locator('[data-column="1"]').getByRole('article')).toHaveAccessibleName('Panel B: fc')
+    await expect(bare.frame.getByRole('heading', { level: 1 })).toHaveText('0 BasicBlock')
+    await expect(bare.frame.locator('output.step')).toHaveText('step 20')
+    await expect(bare.frame.getByLabel('Colour by')).toHaveValue('zeros')
+    expect(page.url()).toBe(address)
+  })
+
+  test('unknown parts fall back with a notice', async ({ bare, problems }) => {
+    await bare.open({ run: 'gone', model: 'resnet18', node: 'layer1/7/conv9' })
+    await expect(bare.frame.getByRole('status').filter({ hasText: 'no module call “layer1/7' })).toBeVisible()
+    await expect(bare.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
+    // The browser itself reports the refused requests.
+    expect(problems.splice(0).every((problem) => problem.includes('404'))).toBe(true)
+  })
+
+  test('the address follows every choice inside TensorBoard and survives its other tabs', async ({ tab, page }) => {
+    await tab.open(RUN)
+    await tab.node('layer1').click()
+    await expect(page).toHaveURL(/p\.torchexplorer\.node=layer1/)
+    await page.getByRole('tab', { name: 'Scalars' }).click()
+    await expect(page).not.toHaveURL(/#torchexplorer/)
+    await page.getByRole('tab', { name: 'TorchExplorer' }).click()
+    await expect(page).toHaveURL(/#torchexplorer.*p\.torchexplorer\.node=layer1/)
+    await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
+  })
+})
+
+test.describe('steps and colours', () => {
+  test('one line marks the step in all heat maps; pointer, keys and slider move it', async ({ bare, page }) => {
+    await bare.open({ ...RUN, node: 'layer1/0', panels: '0:layer1/0/conv1,1:layer1/0/bn1' })
+    const [one, other] = [bare.panel('layer1.0.conv1'), bare.panel('layer1.0.bn1')]
+    const [first, second] = [one.locator('.plot').first(), other.locator('.plot').first()]
+    await expect(second.locator('canvas')).toBeVisible()
+    expect(await cursorAt(first)).toBeNull()
+
+    const { x, y, width, height } = await boxOf(first.locator('canvas'))
+    await page.mouse.move(x + width / 4, y + height / 2)
+    await expect.poll(() => cursorAt(second)).toBeGreaterThan(width / 5)
+    await expect(bare.frame.locator('.probe')).toContainText('step10')
+    await expect(bare.frame.locator('.probe')).toContainText('mean ± std')
+    await page.mouse.click(x + width / 4, y + height / 2)
+    await expect(bare.frame.locator('output.step')).toHaveText('step 10')
+    await page.mouse.move(5, 400)
+    const rest = await cursorAt(second)
+    await page.keyboard.press(']')
+    await expect(bare.frame.locator('output.step')).toHaveText('step 11')
+    expect(await cursorAt(second)).toBeGreaterThan(rest ?? Infinity)
+
+    await bare.frame.getByRole('slider', { name: 'Step' }).fill('3')
+    await expect(bare.frame.locator('output.step')).toHaveText('step 3')
+    await expect(page).toHaveURL(/step=3(&|$)/)
+  })
+
+  test('playing goes through the steps and ends at the latest', async ({ bare }) => {
+    await bare.open({ ...RUN, step: '36' })
+    await bare.frame.getByRole('button', { name: 'Play through the steps' }).click()
+    await expect(bare.frame.locator('output.step')).toHaveText('step 39latest')
+    await expect(bare.frame.getByRole('button', { name: 'Play through the steps' })).toBeVisible()
+  })
+
+  test('nodes take the colour and the number of a statistic, with a legend', async ({ bare, page }) => {
+    await bare.open({ ...RUN, step: '20' })
+    const node = bare.node('conv1')
+    await expect(node).toContainText('Conv2d')
+    const plain = await node.evaluate((button) => getComputedStyle(button).backgroundColor)
+    await bare.frame.getByLabel('Colour by').selectOption('gradient')
+
+    await expect(node.locator('.node-class')).toHaveText(/^[\d.]+(e[−\d]+)?$/)
+    expect(await node.evaluate((button) => getComputedStyle(button).backgroundColor)).not.toBe(plain)
+    await expect(bare.frame.locator('.legend')).toHaveText(/[\d.]+.*[\d.]+.*log/)
+    const before = await node.innerText()
+    await page.keyboard.press(']')
+    await expect.poll(() => node.innerText()).not.toBe(before)
+  })
+})
+
+test.describe('panels', () => {
+  test('NaN and Inf have badges and ticks, blanks their reasons', async ({ bare }) => {
+    await bare.open({ ...RUN, panels: '0:layer3/1/conv2,1:avgpool' })
+    const broken = bare.panel('layer3.1.conv2').locator('.broken').first()
+    await expect(broken).toHaveText('NaN and Inf in 4 steps')
+    await expect(broken).toHaveAttribute('title', /NaN, \d+ \+Inf, first at step 30/)
+    await expect(bare.panel('avgpool').getByText('evaluation: there is no backward pass').first()).toBeVisible()
+  })
+
+  test('the symlog axis, the lines and the gradients can be switched', async ({ bare, page }) => {
+    await bare.open({ ...RUN, panels: '0:fc' })
+    const panel = bare.panel('fc')
+    const canvas = panel.getByRole('img').first()
+    await expect(canvas).toBeVisible()
+    const picture = (): Promise<string> => canvas.evaluate((element: HTMLCanvasElement) => element.toDataURL())
+    const linear = await picture()
+    await bare.frame.getByRole('button', { name: 'Display' }).click()
+    await bare.frame.getByRole('radio', { name: 'symlog' }).check()
+    await expect.poll(picture).not.toBe(linear)
+    const symlog = await picture()
+    await bare.frame.getByRole('checkbox', { name: 'mean ± std lines' }).check()
+    await expect.poll(picture).not.toBe(symlog)
+    const count = await panel.getByRole('img').count()
+    await bare.frame.getByRole('checkbox', { name: 'gradients', exact: true }).uncheck()
+    await expect.poll(() => panel.getByRole('img').count()).toBeLessThan(count)
+    await page.reload()
+    await expect(bare.panel('fc').locator('.plot-grad')).toHaveCount(0)
+  })
+
+  test('close, undo, full screen, table and CSV', async ({ bare, page }) => {
+    await bare.open({ ...RUN, panels: '0:fc,1:conv1' })
+    await bare.panel('fc').getByRole('button', { name: 'Close panel A' }).click()
+    await expect(bare.panel('fc')).toBeHidden()
+    await bare.frame.getByRole('button', { name: 'Undo' }).click()
+    await expect(bare.panel('fc')).toBeVisible()
+
+    await bare.panel('fc').getByRole('button', { name: 'Full screen' }).click()
+    const dialog = bare.frame.getByRole('dialog')
+    await expect(dialog.getByRole('img').first()).toBeVisible()
+    expect((await inked(dialog.getByRole('img').first())).share).toBeGreaterThan(0.05)
+    await dialog.getByRole('button', { name: 'Next panel' }).click()
+    await expect(dialog.getByRole('heading', { level: 2 })).not.toHaveText('fc')
+    await page.keyboard.press('Escape')
+
+    await bare.panel('fc').getByRole('button', { name: /More about/ }).click()
+    await bare.panel('fc').getByRole('button', { name: 'Data table' }).click()
+    await expect(dialog.locator('tbody tr')).toHaveCount(40)
+    await expect(dialog.locator('tbody tr').first().locator('td')).toHaveCount(9)
+    await page.keyboard.press('Escape')
+
+    await bare.panel('fc').getByRole('button', { name: /More about/ }).click()
+    const download = page.waitForEvent('download')
+    await bare.panel('fc').getByRole('button', { name: 'Save as CSV' }).click()
+    const file = await download
+    expect(file.suggestedFilename()).toBe('fc.csv')
+    expect(readFileSync(await file.path(), 'utf8')).toMatch(/^group,kind,tensor,phase,step,/)
+  })
+
+  test('two runs stand together in a panel, on the same axes', async ({ bare }) => {
+    await bare.open({ ...RUN, panels: '0:fc' })
+    await bare.frame.getByRole('button', { name: /^Run/ }).click()
+    await bare.frame.getByRole('checkbox', { name: 'Compare with resnet18/second' }).check()
+    const panel = bare.panel('fc')
+    await expect(panel.locator('.tag').filter({ hasText: 'resnet18/second' }).first()).toBeVisible()
+    const tops = await panel.locator('.tensor').first().locator('.plot-value .plot-end.top').evaluateAll((ends) =>
+      ends.map((end) => end.firstChild?.textContent),
+    )
+    expect(tops.length).toBeGreaterThan(1)
+    expect(new Set(tops).size).toBe(1)
+  })
+})
+
+test.describe('the graph', () => {
+  test('wheel, buttons and keys pan and zoom; the minimap shows when there is more', async ({ bare, page }) => {
+    await bare.open(RUN)
+    const node = bare.node('layer2')
+    await expect(node).toBeVisible()
+    const start = await boxOf(node)
+    await expect(bare.frame.locator('.minimap')).toBeHidden()
+    await page.mouse.move(start.x, start.y)
+    await page.mouse.wheel(0, 60)
+    await expect.poll(async () => (await boxOf(node)).y).toBeLessThan(start.y - 40)
+    await bare.frame.getByRole('button', { name: 'Zoom in' }).click()
+    await bare.frame.getByRole('button', { name: 'Zoom in' }).click()
+    expect((await boxOf(node)).width).toBeGreaterThan(start.width * 1.4)
+    await expect(bare.frame.locator('.minimap')).toBeVisible()
+    await bare.frame.getByRole('button', { name: 'Fit the whole graph' }).click()
+    await expect(bare.node('Output')).toBeInViewport()
+    await page.keyboard.down('Control')
+    await page.mouse.wheel(0, -200)
+    await page.keyboard.up('Control')
+    await expect.poll(async () => (await boxOf(node)).width).toBeGreaterThan(start.width * 1.3)
+  })
+
+  test('the view of a level is found again', async ({ bare, page }) => {
+    await bare.open(RUN)
+    const node = bare.node('layer1')
+    await node.hover()
+    await page.mouse.wheel(0, 50)
+    await page.waitForTimeout(300)
+    const before = await boxOf(node)
+    await node.click()
+    await page.goBack()
+    await expect(node).toBeVisible()
+    expect((await boxOf(node)).y).toBeCloseTo(before.y, 0)
+  })
+
+  test('the divider moves by pointer and by keys', async ({ bare, page }) => {
+    await bare.open(RUN)
+    const [divider, graph] = [bare.frame.getByRole('separator'), bare.frame.locator('.graph')]
+    await expect(bare.node('conv1')).toBeVisible()
+    const before = (await boxOf(graph)).width
+    const { x, y } = await boxOf(divider)
+    await page.mouse.move(x + 4, y + 100)
+    await page.mouse.down()
+    await page.mouse.move(x + 154, y + 100, { steps: 3 })
+    await page.mouse.up()
+    expect((await boxOf(graph)).width).toBeGreaterThan(before + 120)
+    await divider.focus()
+    await page.keyboard.press('ArrowLeft')
+    expect((await boxOf(graph)).width).toBeLessThan(before + 150)
+  })
+
+  test('it can be saved as SVG and PNG', async ({ bare, page }) => {
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    for (const [kind, start] of [
+      ['SVG', '<svg xmlns'],
+      ['PNG', '\u0089PNG'],
+    ] as const) {
+      await bare.frame.getByRole('button', { name: 'Save the graph' }).click()
+      const download = page.waitForEvent('download')
+      await bare.frame.getByRole('button', { name: `Graph as ${kind}` }).click()
+      expect(readFileSync(await (await download).path(), 'latin1').startsWith(start)).toBe(true)
+    }
+  })
+})
+
+test.describe('states', () => {
+  test('without runs it says what to do', async ({ page, problems: _ }) => {
+    await page.goto(`${addresses().empty}data/plugin_entry.html?name=torchexplorer`)
+    await expect(page.getByRole('heading', { level: 1 })).toHaveText('No model is being watched yet')
+    await expect(page.locator('pre')).toContainText('writer.watch(model, log_freq=100)')
+  })
+
+  test('when the server goes away all stays, with the cause and a way to retry', async ({ bare, page, problems }) => {
+    await bare.open({ ...RUN, panels: '0:fc' })
+    await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
+    await page.route('**/plugin/torchexplorer/**', (route) => route.abort())
+    await expect(bare.frame.getByRole('alert').filter({ hasText: 'TensorBoard does not answer' })).toBeVisible()
+    await expect(bare.node('conv1')).toBeVisible()
+    await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
+    await page.unroute('**/plugin/torchexplorer/**')
+    await bare.frame.getByRole('button', { name: 'Retry' }).first().click()
+    await expect(bare.frame.getByRole('alert')).toHaveCount(0)
+    expect(problems.splice(0).every((problem) => problem.includes('ERR_FAILED'))).toBe(true)
+  })
+
+  test('a panel whose module is not there says why', async ({ bare, problems }) => {
+    await bare.open({ ...RUN, panels: '0:nowhere' })
+    await expect(bare.panel('nowhere').getByRole('alert')).toContainText('No histories')
+    await expect(bare.panel('nowhere').getByRole('button', { name: 'Retry' })).toBeVisible()
+    expect(problems.splice(0).every((problem) => problem.includes('404'))).toBe(true)
+  })
+
+  test('what went wrong while recording is told', async ({ bare }) => {
+    await bare.open({ run: 'resnet18/second', model: 'resnet18' })
+    await bare.frame.locator('.warnings button').click()
+    await expect(bare.frame.locator('.warnings .sheet')).toContainText('restarted at step')
+    await expect(bare.frame.locator('.warnings .sheet')).toContainText('an example of a fault')
+  })
+
+  test('hostile names are text, and the page stays whole', async ({ bare, page }) => {
+    await bare.open({ run: 'unfriendly names', model: 'hostile' })
+    await expect(bare.node('Input')).toBeVisible()
+    const odd = bare.frame.locator('.node-main').filter({ hasText: '<img' })
+    await odd.focus()
+    await page.keyboard.press('Home')
+    await page.keyboard.press('ArrowDown')
+    await expect(bare.details).toContainText('<img src=x onerror')
+    await page.keyboard.press('p')
+    await expect(bare.frame.getByRole('article')).toBeVisible()
+
+    expect(await page.title()).toBe('TorchExplorer')
+    expect(await page.locator('img').count()).toBe(0)
+    const { width } = await boxOf(odd)
+    expect(width).toBeLessThan(260)
+    expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true)
+    await expect(bare.frame.locator('.node-title')).toHaveText(['Input', /^<img/, 'Input', 'Output'])
+  })
+
+  test('it works where storage is blocked', async ({ bare, page }) => {
+    await page.addInitScript(() => {
+      Object.defineProperty(window, 'localStorage', {
+        get() {
+          throw new DOMException('blocked', 'SecurityError')
+        },
+      })
+    })
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+  })
+})

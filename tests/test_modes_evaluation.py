@@ -1,0 +1,213 @@
+"""Forwards without training: recorded apart, at their own pace, and from the very first one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tensorboard_torchexplorer.capture.fused import FUSED
+from tensorboard_torchexplorer.reader import read
+from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.writer import ExplorerWriter
+from tests.recording import assert_row_holds, norms, read_back, record
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
+V = torch.randn(9, 8, generator=torch.Generator().manual_seed(8))
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def train_step(model, optimizer, x=X):
+    model.train()
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def evaluate(model, *batches):
+    model.eval()
+    with torch.no_grad():
+        return [model(batch) for batch in batches]
+
+
+def test_a_model_that_never_trains_shows_structure_and_activations_at_once(tmp_path):
+    """C38: from_pretrained gives a model in eval mode, and the page stayed empty."""
+    model = mlp().eval()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model)
+        (output,) = evaluate(model, V)
+        writer.flush()
+        seen = read_back(str(tmp_path), phase="eval")
+
+    assert seen.ids() == [".", "0", "1", "2"]
+    assert seen.steps == [0]
+    assert_row_holds(seen.row(".", "output", "value", "output"), output)
+    assert seen.status("2", "output", "grad", "output") == Status.EVAL
+    assert read_back(str(tmp_path)).steps == []
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_rounds_of_evaluation_are_recorded_at_their_own_pace(guard, tmp_path):
+    """Two batches a round, three training steps between rounds, every second round."""
+    model = mlp()
+    firsts = []
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=2, eval_freq=2, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for round_ in range(4):
+            for _ in range(3):
+                train_step(model, optimizer)
+            model.eval()
+            with guard():
+                firsts.append(model(V + round_).clone())
+                model(V - round_)
+    train, evaluated = read_back(str(tmp_path)), read_back(str(tmp_path), phase="eval")
+
+    assert train.steps == [0, 2, 4, 6, 8, 10]
+    assert evaluated.steps == [3, 9]
+    assert_row_holds(evaluated.row(".", "output", "value", "output", 0), firsts[0])
+    assert_row_holds(evaluated.row(".", "output", "value", "output", 1), firsts[2])
+
+
+def test_without_eval_freq_evaluation_of_a_trained_model_is_not_recorded(tmp_path):
+    model = mlp()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            train_step(model, optimizer)
+            evaluate(model, V)
+
+    assert read_back(str(tmp_path), phase="eval").steps == []
+    assert read_back(str(tmp_path)).steps == [0, 1]
+
+
+def test_evaluation_between_forward_and_backward_changes_neither_record(tmp_path):
+    """C33: the training record keeps its own values and gradients, the evaluation has its own."""
+    model, twin = mlp(), None
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1, eval_freq=1, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(2):
+            twin = copy.deepcopy(model)
+            torch.manual_seed(step)
+            output = model(X)
+            (validated,) = evaluate(model, V)
+            model.train()
+            output.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.manual_seed(1)
+    truth = twin(X)
+    truth.retain_grad()
+    truth.square().mean().backward()
+    train, evaluated = read_back(str(tmp_path)), read_back(str(tmp_path), phase="eval")
+
+    assert train.steps == evaluated.steps == [0, 1]
+    assert_row_holds(train.row(".", "output", "value", "output"), truth)
+    assert_row_holds(train.row(".", "output", "grad", "output"), norms(truth.grad))
+    assert_row_holds(train.row("0", "param", "grad", "weight"), twin[0].weight.grad)
+    assert_row_holds(evaluated.row(".", "output", "value", "output"), validated)
+
+
+def test_evaluation_before_training_with_gradients_enabled_is_no_training_step(tmp_path):
+    """A sanity check of the validation loop that forgot no_grad."""
+    model = mlp().eval()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1, sample_n=None)
+        checked = model(V)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        weights = []
+        for _ in range(2):
+            weights.append(model[0].weight.detach().clone())
+            train_step(model, optimizer)
+    train, evaluated = read_back(str(tmp_path)), read_back(str(tmp_path), phase="eval")
+
+    assert (train.steps, evaluated.steps) == ([0, 1], [0])
+    assert_row_holds(evaluated.row("2", "output", "value", "output"), checked)
+    assert_row_holds(train.row("0", "input", "value", "input", 0), X)
+    for step, weight in enumerate(weights):
+        assert_row_holds(train.row("0", "param", "value", "weight", step), weight)
+
+
+def test_fine_tuning_in_eval_mode_is_training(tmp_path):
+    model = mlp().eval()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(X).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert read_back(str(tmp_path)).steps == [0, 1, 2]
+    assert read_back(str(tmp_path), phase="eval").steps == []
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x):
+        return self.encoder(x)
+
+
+def test_a_fused_encoder_is_shown_as_run_and_its_children_as_not_run(tmp_path):
+    """C08"""
+    torch.manual_seed(0)
+    model = Encoder()
+    plain = copy.deepcopy(model)
+    x = torch.randn(2, 5, 8)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1, eval_freq=1, sample_n=None)
+        for one in (model, plain):
+            train_step(one, torch.optim.SGD(one.parameters(), lr=0.1), x)
+        output, truth = evaluate(model, x)[0], evaluate(plain, x)[0]
+    train, evaluated = read_back(str(tmp_path)), read_back(str(tmp_path), phase="eval")
+    layer = "encoder/layers.0"
+
+    assert torch.equal(output, truth)
+    assert evaluated.status(layer, "output", "value", "output") == Status.OK
+    assert_row_holds(evaluated.row(".", "output", "value", "output"), output)
+    assert FUSED in evaluated.node(layer).notes
+    assert FUSED not in evaluated.node("encoder").notes
+    for child in ("linear1", "norm2"):
+        assert evaluated.status(f"{layer}/{child}", "output", "value", "output") == Status.NOT_RUN
+        assert train.status(f"{layer}/{child}", "output", "value", "output") == Status.OK
+        assert FUSED not in evaluated.node(f"{layer}/{child}").notes
+    assert train.steps == [0]
+
+
+def test_a_fused_encoder_that_has_never_trained_is_marked_as_well():
+    model = Encoder().eval()
+    seen = record(lambda writer: (writer.watch(model), evaluate(model, torch.randn(2, 5, 8))), phase="eval")
+
+    assert FUSED in seen.node("encoder/layers.1").notes
+    assert "not called through __call__" in seen.node("encoder/layers.1/linear1").notes
+
+
+def test_the_structure_is_on_disk_after_the_first_forward(tmp_path):
+    """Before the first step has ended, which may take minutes with gradient accumulation."""
+    model = mlp()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, name="net")
+        loss = model(X).square().mean()
+        writer.flush()
+        seen = read_back(str(tmp_path), "net")
+        assert seen.ids() == [".", "0", "1", "2"]
+        assert sum(edge.level == 0 for edge in seen.graph.edges) == 4
+        assert seen.steps == []
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    (run,) = read(str(tmp_path)).values()
+
+    assert not run.problems
+    assert read_back(str(tmp_path), "net").steps == [0]

@@ -1,0 +1,351 @@
+"""Putting watches on and taking them off: what they leave behind, and several at once."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+from tensorboard_torchexplorer.reader import read
+from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
+from tests.recording import Key, assert_row_holds, read_back
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
+
+
+class TwoParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+        self.decoder = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.decoder(self.encoder(x))
+
+
+def two_parts() -> TwoParts:
+    torch.manual_seed(0)
+    return TwoParts()
+
+
+def train(model, steps: int = 1, optimizer=None) -> None:
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(X).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def everything(model: nn.Module) -> list:
+    """All attributes of all modules, dictionaries by identity and by content and order."""
+    found = []
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            content = list(value.items()) if isinstance(value, dict) else value
+            found.append((path, name, id(value), repr(content) if "hook" in name else type(content)))
+    return found
+
+
+def global_hooks() -> tuple:
+    return (
+        len(optimizers._global_optimizer_pre_hooks),
+        len(optimizers._global_optimizer_post_hooks),
+        torch.amp.GradScaler.step,
+        torch.autograd.Function.__dict__["apply"],
+        len(torch.nn.modules.module._global_forward_hooks),
+    )
+
+
+def with_user_hooks() -> TwoParts:
+    model = two_parts()
+    model.encoder.register_forward_hook(lambda module, args, output: None)
+    model.register_forward_pre_hook(lambda module, args: None)
+    model.decoder.register_full_backward_hook(lambda module, grad_in, grad_out: None)
+    return model
+
+
+def compiled_by_method() -> TwoParts:
+    model = two_parts()
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("build", [two_parts, with_user_hooks, compiled_by_method])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_unwatch_leaves_the_model_and_the_process_as_they_were(build, steps, tmp_path):
+    """C39"""
+    model = build()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        before, hooks = everything(model), global_hooks()
+        writer.watch(model, log_freq=2)
+        assert everything(model) != before
+        train(model, steps)
+        writer.unwatch(model)
+
+        assert everything(model) == before
+        assert global_hooks() == hooks
+
+
+def test_unwatch_in_the_middle_of_a_logged_step(tmp_path):
+    model = two_parts()
+    before = everything(model)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        with writer.watch(model, log_freq=1):
+            loss = model(X).square().mean()
+        assert everything(model) == before
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    seen = read_back(str(tmp_path))
+
+    assert seen.status(".", "output", "value", "output") == Status.OK
+    assert seen.status(".", "output", "grad", "output") == Status.NO_BACKWARD
+
+
+def test_watching_again_goes_on_with_the_steps(tmp_path):
+    """C39: a notebook cell that is run once more, with or without unwatch in between."""
+    model = two_parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        for again in (False, False, True):
+            if again:
+                writer.unwatch(model)
+            writer.watch(model, log_freq=1)
+            assert sum(name == "_compiled_call_impl" for name in vars(model)) == 1
+            train(model, 2, optimizer)
+    (run,) = read(str(tmp_path)).values()
+
+    assert list(run.models) == ["TwoParts"]
+    assert not run.problems
+    assert read_back(str(tmp_path)).steps == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_new_model_under_the_same_name_keeps_the_old_records_readable(tmp_path):
+    """Indices of series are on disk: the graphs are united."""
+    first, second = nn.Sequential(nn.Linear(8, 3)), nn.Sequential(nn.Tanh(), nn.Linear(8, 2), nn.Linear(2, 8))
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(first, "net", log_freq=1, sample_n=None)
+        train(first)
+        writer.watch(second, "net", log_freq=1, sample_n=None)
+        train(second)
+    seen = read_back(str(tmp_path))
+
+    assert seen.steps == [0, 1]
+    assert seen.status("0", "output", "value", "output", 0) == Status.OK
+    assert seen.row("0", "output", "value", "output", 0)["size"] == 6 * 3
+    assert seen.row("0", "output", "value", "output", 1)["size"] == 6 * 8
+    assert seen.status("1", "output", "value", "output", 0) == Status.NOT_RUN
+    assert seen.row("1", "output", "value", "output", 1)["size"] == 6 * 2
+
+
+def test_other_options_apply_when_watched_again(tmp_path):
+    model = two_parts()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1, log=["params"])
+        train(model, 1)
+        writer.watch(model, log_freq=1, log=["io"])
+        train(model, 1)
+    seen = read_back(str(tmp_path))
+
+    assert [seen.status("decoder", "param", "value", "weight", at) for at in (0, 1)] == [Status.OK, Status.NOT_RUN]
+    assert [seen.status("decoder", "output", "value", "output", at) for at in (0, 1)] == [Status.NOT_RUN, Status.OK]
+
+
+def test_several_models_of_one_writer_by_name(tmp_path):
+    """C40: each has its own graph and history."""
+    model = two_parts()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model.encoder, "enc", log_freq=1)
+        writer.watch(model.decoder, "dec", log_freq=2)
+        train(model, 3)
+    encoder, decoder = read_back(str(tmp_path), "enc"), read_back(str(tmp_path), "dec")
+
+    assert (encoder.ids(), encoder.steps) == ([".", "0", "1"], [0, 1, 2])
+    assert (decoder.ids(), decoder.steps) == (["."], [0, 2])
+
+
+def test_models_of_one_class_get_different_names(tmp_path):
+    with ExplorerWriter(str(tmp_path)) as writer:
+        models = [nn.Linear(2, 2) for _ in range(2)]
+        names = [writer.watch(model).name for model in models]
+
+    assert names == ["Linear", "Linear 2"]
+
+
+def test_a_submodule_is_watched_while_its_parent_is_called(tmp_path):
+    """C40: and while the parent is watched as well, each sees what it would see alone."""
+    rows = {}
+    for both in (False, True):
+        model = two_parts()
+        with ExplorerWriter(str(tmp_path / str(both))) as writer:
+            if both:
+                writer.watch(model, "all", log_freq=1, sample_n=None)
+            writer.watch(model.encoder, "part", log_freq=1, sample_n=None)
+            train(model, 2)
+        seen = read_back(str(tmp_path / str(both)), "part")
+        assert seen.steps == [0, 1]
+        rows[both] = {key: bytes(row.tobytes()) for key, row in seen.series.items()}
+        edges = [edge for edge in seen.graph.edges if edge.level == 0]
+        assert len(edges) == 3
+    assert rows[True] == rows[False]
+    whole = read_back(str(tmp_path / "True"), "all")
+    assert whole.steps == [0, 1]
+    assert sum(edge.level == 0 for edge in whole.graph.edges) == 3
+
+
+@pytest.mark.parametrize("first_to_go", [0, 1])
+def test_two_writers_watch_one_model(first_to_go, tmp_path):
+    """Each records what it would alone, and goes without the other."""
+    model, plain = two_parts(), two_parts()
+    before = everything(model)
+    writers = [ExplorerWriter(str(tmp_path / str(number))) for number in range(2)]
+    for writer, freq in zip(writers, (1, 2), strict=True):
+        writer.watch(model, log_freq=freq, sample_n=None)
+    train(model, 3)
+    writers[first_to_go].close()
+    train(model, 2)
+    writers[1 - first_to_go].close()
+    train(plain, 3)
+    train(plain, 2)
+
+    assert everything(model) == before
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    steps = [read_back(str(tmp_path / str(number))).steps for number in range(2)]
+    assert steps == ([[0, 1, 2], [0, 2, 4]] if first_to_go == 0 else [[0, 1, 2, 3, 4], [0, 2]])
+    seen = [read_back(str(tmp_path / str(number))) for number in range(2)]
+    for key in (Key("encoder", "output", "grad", "output"), Key("decoder", "param", "grad", "weight")):
+        assert seen[0].series[key][2] == seen[1].series[key][1]
+        assert seen[0].series[key][2]["status"] == Status.OK
+
+
+def test_a_writer_that_is_gone_takes_its_watch_along(tmp_path):
+    model = two_parts()
+    before = everything(model)
+    writer = ExplorerWriter(str(tmp_path))
+    watch = writer.watch(model, log_freq=1)
+    train(model)
+    writer.flush()
+    writer.file_writer.close()
+    del writer
+    gc.collect()
+
+    assert everything(model) == before
+    assert watch.model is model
+    train(model)
+    assert read_back(str(tmp_path)).steps == [0]
+
+
+@pytest.mark.parametrize("cycle", ["none", "logged", "idle", "evaluated"])
+def test_a_watched_model_can_be_collected(cycle, tmp_path):
+    model = two_parts()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        watch = writer.watch(model, log_freq=2)
+        if cycle == "evaluated":
+            model.eval()
+            with torch.no_grad():
+                model(X)
+        elif cycle != "none":
+            train(model, 1 if cycle == "logged" else 2)
+        gone = weakref.ref(model), weakref.ref(model.encoder[0].weight)
+        del model
+        gc.collect()
+
+        assert [one() for one in gone] == [None, None]
+        assert watch.model is None
+        other = two_parts()
+        writer.watch(other, log_freq=1)
+        train(other)
+
+
+def test_a_plain_summary_writer_closed_while_watching_harms_nothing(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    model, plain = two_parts(), two_parts()
+    writer = SummaryWriter(str(tmp_path))
+    watch_model(writer, model, log_freq=1)
+    train(model)
+    with pytest.warns(RuntimeWarning, match="closed before all records"):
+        writer.close()
+        train(model, 2)
+        from tensorboard_torchexplorer.background import background_of
+
+        background_of(writer).flush()
+    train(plain)
+    train(plain, 2)
+    unwatch_model(writer)
+
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def test_copies_pickles_and_saved_files_hold_nothing_of_the_watch(tmp_path):
+    """C43, between forward and backward of a logged step; loaded where the package does not exist."""
+    model = nn.Sequential(nn.Linear(8, 4))
+    with ExplorerWriter(str(tmp_path / "run")) as writer:
+        watch = writer.watch(model, log_freq=1)
+        loss = model(X).sum()
+        assert all(word not in pickle.dumps(model) for word in (b"torchexplorer", b"_compiled_call_impl"))
+        buffer = io.BytesIO()
+        torch.save(model, tmp_path / "model.pt")
+        torch.save({"trainer": {"model": model, "watch": watch}}, buffer)
+        twin = copy.deepcopy(model)
+        shallow = copy.copy(model)
+        by_dict = nn.Sequential.__new__(nn.Sequential)
+        by_dict.__dict__.update(model.__dict__)
+        attributes = copy.deepcopy(model.__dict__)
+        loss.backward()
+        twin(X), shallow(X), by_dict(X)
+    code = (
+        "import sys; sys.modules['tensorboard_torchexplorer'] = None; import torch; "
+        f"print(torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False)(torch.ones(1, 8)).shape)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert run.stdout.strip() == "torch.Size([1, 4])"
+    assert "_compiled_call_impl" not in vars(twin)
+    assert "_compiled_call_impl" not in vars(shallow)
+    assert attributes["_compiled_call_impl"] is None
+    seen = read_back(str(tmp_path / "run"))
+    assert seen.steps == [0]
+    assert seen.history.infos[0].forwards == 1
+
+
+def test_a_traced_graph_module_is_watched_and_copied(tmp_path):
+    """torch.fx deep-copies all attributes of a module, the slot included."""
+    model = torch.fx.symbolic_trace(two_parts())
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1)
+        twin = copy.deepcopy(model)
+        train(model)
+        train(twin)
+    assert read_back(str(tmp_path)).steps == [0]
+    assert read_back(str(tmp_path)).ids() == [".", "encoder.0", "encoder.1", "decoder"]
+
+
+def test_closing_the_writer_within_a_forward(tmp_path):
+    """A callback that ends the run while the model is busy."""
+    writer = ExplorerWriter(str(tmp_path))
+
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            writer.close()
+            return self.linear(x)
+
+    model = Ends()
+    before = everything(model)
+    writer.watch(model, log_freq=1)
+    train(model, 2)
+
+    assert everything(model) == before

@@ -1,0 +1,761 @@
+"""What tracing does to a model, to memory, to other threads and to time: nothing, or little."""
+
+from __future__ import annotations
+
+import gc
+import random
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from levels import Traced, chains, paths_of
+from models import CASES, Branches, MarkedNonDifferentiable, VQVAE
+from test_structure_oracle import gpt2
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import tensorboard_torchexplorer.capture as capture
+from tensorboard_torchexplorer.capture.calls import CallTree
+from tensorboard_torchexplorer.capture.provenance import Provenance
+from tensorboard_torchexplorer.capture.structure import StructureTracer
+
+PLAIN_APPLY = torch.autograd.Function.__dict__["apply"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """After each test: no mode, no patch, no hook of ours."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert torch.autograd.Function.__dict__["apply"] is PLAIN_APPLY
+
+
+# --- Neutral -----------------------------------------------------------------------------------------
+
+# Their losses are random functions of the step, or they can't be trained twice.
+ONE_STEP = {"lazy"}
+
+
+def states() -> tuple[Any, ...]:
+    return torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+
+
+def trained(name: str, traced: bool) -> dict[str, Any]:
+    """All that two steps of training leave behind."""
+    model, run = CASES[name].build()
+    torch.manual_seed(1)
+    np.random.seed(1)
+    random.seed(1)
+    losses = []
+    for _ in range(2):
+        if traced:
+            forward = Traced(model, run)
+            assert forward.faults == []
+            loss = forward.result
+        else:
+            loss = run(model)
+        losses.append(None if loss is None else loss.detach().clone())
+        if loss is not None and loss.requires_grad:
+            loss.backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter -= 0.1 * parameter.grad
+    state = {f"state {key}": value for key, value in model.state_dict().items()}
+    gradients = {f"gradient {key}": parameter.grad for key, parameter in model.named_parameters()}
+    return {**state, **gradients, "losses": losses, "random": states()}
+
+
+def assert_same(ours: Any, theirs: Any, where: str) -> None:
+    assert type(ours) is type(theirs), where
+    if isinstance(ours, Tensor):
+        assert ours.is_meta or torch.equal(ours, theirs), where
+    elif isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs), where
+        for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(mine, other, f"{where}[{number}]")
+    else:
+        assert ours == theirs, where
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("default")  # of torch's older features, which some models are about
+def test_training_is_bitwise_the_same(name: str) -> None:
+    plain, traced = trained(name, traced=False), trained(name, traced=True)
+
+    assert plain.keys() == traced.keys()
+    for key, value in plain.items():
+        assert_same(traced[key], value, key)
+
+
+def test_results_are_the_same_objects() -> None:
+    kept: list[Tensor] = []
+
+    class Keeps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            kept.append(x * 2)
+            return kept[-1]
+
+    traced = Traced(Keeps(), lambda model: model(torch.ones(2)))
+
+    assert traced.result is kept[0]
+
+
+def test_hooks_of_the_user_see_every_operator_once() -> None:
+    """Modes and tensor subclasses of the user meet the same calls as without tracing."""
+
+    class CountsFunctions(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    class CountsOperators(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    class Counted(Tensor):
+        count = 0
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            cls.count += 1
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    def run(model: nn.Module) -> tuple[int, ...]:
+        Counted.count = 0
+        x = torch.ones(3, 10).as_subclass(Counted)
+        with CountsFunctions() as functions, CountsOperators() as operators:
+            with FlopCounterMode(display=False) as flops:
+                model(x)
+        return functions.count, operators.count, Counted.count, flops.get_total_flops()
+
+    model, _ = CASES["chain"].build()
+    plain = run(model)
+
+    assert min(plain) > 0
+    assert Traced(model, run).result == plain
+
+
+def test_dynamo_is_not_imported() -> None:
+    code = (
+        "import sys, torch\n"
+        "from levels import Traced\n"
+        "traced = Traced(torch.nn.Linear(2, 2), lambda model: model(torch.ones(1, 2)))\n"
+        "assert traced.level('.') == {'in0 > out0'}\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
+
+
+# --- Errors ------------------------------------------------------------------------------------------
+
+
+def test_a_fault_of_ours_stays_out_of_the_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told once per place; the result is right all the same."""
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise LookupError("ours")
+
+    monkeypatch.setattr(Provenance, "operate", broken)
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), torch.ones(1, 2)
+    traced = Traced(model, lambda model: model(x))
+
+    assert torch.equal(traced.result, model(x))
+    # two kinds of operators ran, each of them twice
+    assert len(traced.faults) == 2
+    assert all("LookupError: ours" in fault for fault in traced.faults)
+
+
+@pytest.mark.parametrize("method", ["enter", "leave", "link_outputs", "trace", "put"])
+def test_a_fault_anywhere_in_provenance_is_reported(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise LookupError("ours")
+
+    monkeypatch.setattr(Provenance, method, broken)
+    model, run = CASES["custom_functions"].build()
+    traced = Traced(model, run)
+
+    assert traced.faults
+    assert torch.equal(traced.result, run(model))
+    assert len(set(traced.faults)) == len(traced.faults)
+
+
+class Raises(nn.Module):
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Sequential(nn.Linear(4, 4))
+        self.error = error
+        self.b.register_forward_hook(self.fail)
+
+    def fail(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x))
+
+
+@pytest.mark.parametrize("error", [ValueError("the user's"), KeyboardInterrupt(), MemoryError()])
+def test_errors_of_the_forward_pass_through(error: BaseException) -> None:
+    model, x = Raises(error), torch.randn(3, 4)
+    failed = Traced(model, lambda model: model(x), raises=BaseException)
+    model.error = None
+    again = Traced(model, lambda model: model(x))
+
+    assert failed.raised is error
+    assert failed.faults == []
+    assert failed.level(".") >= chains("in0 > a > b")
+    assert again.level(".") == chains("in0 > a > b > out0")
+
+
+class FunctionThatRaises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        raise ValueError("the user's")
+
+
+def test_an_error_in_a_function_is_forgotten_with_it() -> None:
+    class Catches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            with torch.no_grad(), pytest.raises(ValueError, match="the user's"):
+                FunctionThatRaises.apply(h)
+            with torch.no_grad():
+                h = h * 2
+            return self.b(h)
+
+    traced = Traced(Catches(), lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a ..> b > out0")
+
+
+# --- Memory ------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_forward_is_kept_alive() -> None:
+    """Tensors and nodes die with the user's own references, while calls and links stay."""
+    tensors: list[weakref.ref[Any]] = []
+
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.Linear(4, 4)
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.l(x)
+            y = MarkedNonDifferentiable.apply(self.relu(h))[0].view(-1)
+            tensors.extend(weakref.ref(value) for value in (x, h, y, y.untyped_storage(), h.grad_fn))
+            return y
+
+    traced = Traced(Remembers(), lambda model: model(torch.randn(2, 3, 4)))
+    traced.result.sum().backward()
+    assert traced.level(".") == chains("in0 > l > relu > out0")
+    traced.result = None
+    gc.collect()
+
+    assert [ref() for ref in tensors] == [None] * 5
+
+
+def test_nothing_is_kept_without_a_backward_and_without_the_collector() -> None:
+    """A forward whose result is dropped frees its graph at once."""
+    freed: list[str] = []
+    gc.disable()
+    try:
+        for _ in range(3):
+            model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
+            traced = Traced(model, lambda model: model(torch.randn(2, 4)))
+            weakref.finalize(traced.result.grad_fn, freed.append, "node")
+            weakref.finalize(traced.result, freed.append, "tensor")
+            traced.result = None
+    finally:
+        gc.enable()
+
+    assert freed.count("node") == freed.count("tensor") == 3
+
+
+def test_memory_is_flat_over_200_forwards() -> None:
+    model, run = CASES["resnet18"].build()
+
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Tensor) or type(thing).__name__ == "Scope" for thing in gc.get_objects())
+
+    def step() -> None:
+        Traced(model, run)
+
+    step()
+    before = count()
+    for _ in range(20):
+        step()
+    assert count() == before
+
+
+def test_nothing_is_held_after_an_error() -> None:
+    model = Raises(ValueError("the user's"))
+    x = torch.randn(3, 4)
+    kept = weakref.ref(x)
+    traced = Traced(model, lambda model: model(x), raises=ValueError)
+    traced.raised = None
+    model.error = None
+    del x
+    gc.collect()
+
+    assert kept() is None
+
+
+# --- Threads -----------------------------------------------------------------------------------------
+
+
+def test_two_threads_are_traced_apart() -> None:
+    """Each tracer sees its own thread, whatever the order in which they start and end."""
+    both_inside, first_done = threading.Barrier(2, timeout=30), threading.Event()
+    found: dict[str, Any] = {}
+
+    class Meets(nn.Module):
+        def __init__(self, waits: bool) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = nn.Linear(4, 4)
+            self.waits = waits
+
+        def forward(self, x: Tensor) -> Tensor:
+            both_inside.wait()
+            h = MarkedNonDifferentiable.apply(self.a(x))[0]
+            if self.waits:
+                assert first_done.wait(30)
+            return self.b(MarkedNonDifferentiable.apply(h)[0])
+
+    def work(name: str, waits: bool) -> None:
+        try:
+            traced = Traced(Meets(waits), lambda model: model(torch.randn(3, 4)))
+            found[name] = (traced.level("."), traced.faults)
+        except BaseException as error:
+            found[name] = error
+        if not waits:
+            first_done.set()
+
+    threads = [threading.Thread(target=work, args=args) for args in (("first", False), ("second", True))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    right = (chains("in0 > a > b > out0"), [])
+    assert found == {"first": right, "second": right}
+
+
+def test_a_thread_without_a_tracer_is_not_followed() -> None:
+    """The forward runs a second model in another thread; its operators and Functions are not ours."""
+    other = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    class Spawns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            results: list[Tensor] = []
+
+            def work() -> None:
+                results.append(MarkedNonDifferentiable.apply(other(h.detach()))[0])
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(30)
+            assert len(results) == 1
+            return h + results[0].detach()
+
+    traced = Traced(Spawns(), lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a > out0")
+
+
+# --- Depth and time ----------------------------------------------------------------------------------
+
+
+class Diamonds(nn.Module):
+    """Each step uses the last result twice: 2**n paths."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.steps = steps
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        for _ in range(self.steps):
+            h = torch.tanh(h) + torch.sin(h)
+        return h
+
+
+class Residuals(nn.Module):
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        return x
+
+
+def linears(count: int) -> nn.Module:
+    return nn.Sequential(*(nn.Linear(4, 4) for _ in range(count)))
+
+
+def calls_made(model: nn.Module) -> int:
+    """How many Python functions of the package run while a model is traced."""
+    package = str(Path(capture.__file__).parent)
+    count = 0
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    x = torch.randn(2, 4)
+
+    def run(model: nn.Module) -> Tensor:
+        sys.setprofile(profile)
+        try:
+            return model(x)
+        finally:
+            sys.setprofile(None)
+
+    assert Traced(model, run).faults == []
+    return count
+
+
+@pytest.mark.parametrize("model", [linears, Diamonds, Residuals])
+def test_work_is_linear_in_the_number_of_operators(model: Callable[[int], nn.Module]) -> None:
+    once, twice = calls_made(model(200)), calls_made(model(400))
+
+    assert 1000 < once < twice <= 2.05 * once
+
+
+def test_a_chain_of_1500_modules() -> None:
+    model, x = linears(1500), torch.randn(2, 4)
+    traced = Traced(model, lambda model: model(x))
+
+    assert traced.faults == []
+    path = " > ".join(["in0", *map(str, range(1500)), "out0"])
+    assert traced.level(".") == chains(path)
+
+
+def test_an_operator_chain_deeper_than_the_recursion_limit() -> None:
+    traced = Traced(Diamonds(5000), lambda model: model(torch.randn(2, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a > out0")
+
+
+@pytest.mark.parametrize("steps", [22, 200])
+def test_stacked_diamonds(steps: int) -> None:
+    """Without memory, the walk through 22 of them takes seconds, through 200 longer than the universe."""
+    traced = Traced(Diamonds(steps), lambda model: model(torch.randn(2, 4)))
+
+    assert traced.level(".") == chains("in0 > a > out0")
+
+
+def test_gpt2_of_12_layers() -> None:
+    torch.manual_seed(0)
+    model, run = gpt2(layers=12)
+    traced = Traced(model, run)
+
+    assert traced.faults == []
+    # the residual stream: each block's result reaches every later one through the next alone
+    assert traced.level("transformer") >= {f"h.{layer} > h.{layer + 1}" for layer in range(11)}
+    assert traced.level("transformer/h.11") == chains(
+        """in0 > ln_1 > attn > ln_2 > mlp > out0; in0 > ln_2; in0 > out0; attn > out0
+           in1 > attn"""
+    )
+
+
+# --- More ways in which calls come about -------------------------------------------------------------
+
+
+def test_a_branch_that_changes_is_traced_as_it_runs() -> None:
+    """Which forwards are joined to one graph is not the tracer's matter."""
+    model, x = Branches(), torch.randn(3, 4)
+    levels = [Traced(model, lambda model: model(x)).level(".") for _ in range(3)]
+
+    assert levels == [chains(f"in0 > {branch} > out0") for branch in ("odd", "even", "odd")]
+
+
+def test_a_loop_that_grows() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.Linear(4, 4)
+            self.turns = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.turns += 1
+            for _ in range(self.turns):
+                x = self.l(x)
+            return x
+
+    model, x = Loop(), torch.randn(3, 4)
+    levels = [Traced(model, lambda model: model(x)).level(".") for _ in range(3)]
+
+    assert levels == [
+        chains("in0 > l > out0"),
+        chains("in0 > l > l#1 > out0"),
+        chains("in0 > l > l#1 > l#2 > out0"),
+    ]
+
+
+def test_recursion_of_the_root() -> None:
+    class Tree(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, depth: int = 5) -> Tensor:
+            x = self.l(x)
+            return x if depth == 0 else self(x, depth - 1) + x
+
+    traced = Traced(Tree(), lambda model: model(torch.randn(3, 4)))
+    roots = [call for call in traced.tree.calls if isinstance(call.module, Tree)]
+
+    assert traced.faults == []
+    assert len(roots) == 6
+    # in0 > l > tree > out0 and l > out0; the innermost has no tree
+    assert [len(call.links) for call in roots] == [4, 4, 4, 4, 4, 2]
+
+
+def test_unregistered_modules_are_followed_if_they_are_watched() -> None:
+    """Held in a plain list, a module is in no `named_modules()`; whoever finds it gives it a path."""
+
+    class Unregistered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model = Unregistered()
+    paths = {**paths_of(model), **{layer: f"layers.{n}" for n, layer in enumerate(model.layers)}}
+    x = torch.randn(3, 4)
+
+    assert Traced(model, lambda model: model(x)).level(".") == chains("in0 > out0")
+    assert Traced(model, lambda model: model(x), paths).level(".") == chains(
+        "in0 > layers.0 > layers.1 > out0"
+    )
+
+
+def test_modules_that_are_not_watched_are_passed_through() -> None:
+    """The edges of the others close over the gap."""
+    model = VQVAE(straight_through=True)
+    paths = {module: path for module, path in paths_of(model).items() if "quantizer" not in path}
+    traced = Traced(model, lambda model: model(torch.randn(2, 3, 8, 8)), paths)
+
+    assert traced.level(".") == chains("in0 > encoder > decoder > out1; encoder > out0; encoder ..> out2")
+
+
+def test_two_forwards_of_one_tracer_are_not_mixed() -> None:
+    """A root that runs twice in the block: the second forward starts anew."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    faults: list[Any] = []
+    tracer = StructureTracer(lambda *fault: faults.append(fault))
+    tree = CallTree(model, paths_of(model), [tracer], lambda *fault: faults.append(fault))
+    with tree.watching(), tracer:
+        model(model(x))
+    tracer.finish()
+
+    assert faults == []
+    roots = [call for call in tree.calls if call.parent is None]
+    assert [len(call.links) for call in roots] == [3, 3]
+
+
+def test_higher_order_operators() -> None:
+    """torch.cond compiles its branches even in eager mode, and reaches the mode as one operator."""
+
+    class Conditional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            return self.b(torch.cond(h.sum() > 0, torch.sin, torch.cos, (h,)))
+
+    model, x = Conditional(), torch.randn(3, 4)
+    plain = model(x)
+    traced = Traced(model, lambda model: model(x))
+
+    assert traced.faults == []
+    assert torch.equal(traced.result, plain)
+    assert traced.level(".") == chains("in0 > a > b > out0")
+
+
+def test_compiled_children() -> None:
+    """A compiled function and a compiled module keep their places, and compile as often as before."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    class Compiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.function = torch.compile(lambda t: t.sin() * 2, backend=backend)
+            self.b = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.function(self.a(x)))
+
+    model, x = Compiled(), torch.randn(3, 4)
+    plain = model(x)
+    compiled = len(graphs)
+    traced = Traced(model, lambda model: model(x))
+    model(x)
+
+    assert traced.faults == []
+    assert torch.equal(traced.result, plain)
+    assert traced.level(".") == chains("in0 > a > b > out0")
+    assert len(graphs) == compiled == 1
+
+
+@torch.library.custom_op("structure_tests::scale", mutates_args=())
+def scale(x: Tensor, factor: float) -> Tensor:
+    return torch.from_numpy(x.detach().numpy() * factor)
+
+
+@torch.library.custom_op("structure_tests::fill", mutates_args=("out",))
+def fill(x: Tensor, out: Tensor) -> None:
+    out.copy_(x * 2)
+
+
+scale.register_autograd(lambda ctx, gradient: (gradient * 2, None))
+
+
+def test_custom_operators() -> None:
+    """One with a backward and a body that torch can't see into, one that fills its argument."""
+
+    class UsesOperators(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in "abc":
+                self.add_module(name, nn.Linear(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.b(scale(self.a(x), 2.0))
+            filled = torch.empty_like(y)
+            fill(y.detach(), filled)
+            return self.c(filled) + y
+
+    traced = Traced(UsesOperators(), lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a > b > out0; b ..> c > out0")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors(layout: torch.layout) -> None:
+    class Nests(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            nested = self.b(torch.nested.as_nested_tensor([h[:2], h[2:]], layout=layout))
+            return torch.nested.to_padded_tensor(nested, 0.0)
+
+    traced = Traced(Nests(), lambda model: model(torch.randn(5, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a > b > out0")
+    assert traced.level("b") == chains("in0 > out0")
+
+
+def test_wrapper_subclasses() -> None:
+    """A tensor whose data lie in another tensor, as DTensor and quantised weights are made."""
+    from torch.utils import _pytree
+    from torch.utils._python_dispatch import return_and_correct_aliasing
+
+    class Wrapped(Tensor):
+        inner: Tensor
+
+        @staticmethod
+        def __new__(cls, inner: Tensor) -> Wrapped:
+            made = Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            made.inner = inner
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            opened = _pytree.tree_map_only(Wrapped, lambda t: t.inner, (args, kwargs))
+            result = func(*opened[0], **opened[1])
+            closed = _pytree.tree_map_only(Tensor, Wrapped, result)
+            return return_and_correct_aliasing(func, args, kwargs, closed)
+
+    model = nn.Sequential(nn.Tanh(), nn.Flatten(), nn.ReLU(inplace=True), nn.Sigmoid())
+    traced = Traced(model, lambda model: model(Wrapped(torch.randn(3, 2, 2))))
+
+    assert traced.faults == []
+    assert isinstance(traced.result, Wrapped)
+    assert traced.level(".") == chains("in0 > 0 > 1 > 2 > 3 > out0")
+
+
+def test_fake_tensors() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), torch.randn(3, 4)
+        traced = Traced(model, lambda model: model(x))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > 0 > 1 > out0")
+
+
+def test_memory_mapped_parameters(tmp_path: Path) -> None:
+    """Storages that borrow their memory, like those of numpy arrays, but share none."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    torch.save(model.state_dict(), tmp_path / "weights")
+    model.load_state_dict(torch.load(tmp_path / "weights", mmap=True, weights_only=True), assign=True)
+    traced = Traced(model, lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > 0 > 1 > out0")
