@@ -43,6 +43,7 @@ PROPERTIES = (
     "average",  # AveragedModel
 )
 
+SLOT = "_compiled_call_impl"
 Build = Callable[[], tuple[nn.Module, Callable[[Any], Any]]]
 
 
@@ -202,7 +203,12 @@ def hooks(model: nn.Module) -> list[Any]:
 
 
 def attributes(model: nn.Module) -> list[Any]:
-    return [(path, sorted(vars(module))) for path, module in model.named_modules()]
+    """What is set on each module. torch leaves out its slot for compiled calls when it copies a module, but
+    classes with a `__getstate__` of their own (torch's RNNs) copy it; None there is what the class says."""
+    return [
+        (path, sorted(name for name in vars(module) if (name, vars(module)[name]) != (SLOT, None)))
+        for path, module in model.named_modules()
+    ]
 
 
 # --- Copies ------------------------------------------------------------------------------------------

@@ -48,12 +48,21 @@ test.describe('search', () => {
 
 test.describe('links', () => {
   test('the whole view survives a reload', async ({ bare, page }) => {
-    await bare.open({ ...RUN, node: 'layer1/0', panels: '0:layer1/0/conv1,1:fc', step: '20', color: 'zeros', compare: 'resnet18/second' })
+    await bare.open({
+      ...RUN,
+      node: 'layer1/0',
+      panels: '0:layer1/0/conv1,1:fc',
+      step: '20',
+      color: 'zeros',
+      compare: 'resnet18/second',
+    })
     await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
     const address = page.url()
     await page.reload()
 
-    await expect(bare.frame.locator('[data-column="1"]').getByRole('article')).toHaveAccessibleName('Panel B: fc')
+    await expect(bare.frame.locator('[data-column="1"]').getByRole('article')).toHaveAccessibleName(
+      'Panel B: fc',
+    )
     await expect(bare.frame.getByRole('heading', { level: 1 })).toHaveText('0 BasicBlock')
     await expect(bare.frame.locator('output.step')).toHaveText('step 20')
     await expect(bare.frame.getByLabel('Colour by')).toHaveValue('zeros')
@@ -68,7 +77,10 @@ test.describe('links', () => {
     expect(problems.splice(0).every((problem) => problem.includes('404'))).toBe(true)
   })
 
-  test('the address follows every choice inside TensorBoard and survives its other tabs', async ({ tab, page }) => {
+  test('the address follows every choice inside TensorBoard and survives its other tabs', async ({
+    tab,
+    page,
+  }) => {
     await tab.open(RUN)
     await tab.node('layer1').click()
     await expect(page).toHaveURL(/p\.torchexplorer\.node=layer1/)
@@ -81,7 +93,10 @@ test.describe('links', () => {
 })
 
 test.describe('steps and colours', () => {
-  test('one line marks the step in all heat maps; pointer, keys and slider move it', async ({ bare, page }) => {
+  test('one line marks the step in all heat maps; pointer, keys and slider move it', async ({
+    bare,
+    page,
+  }) => {
     await bare.open({ ...RUN, node: 'layer1/0', panels: '0:layer1/0/conv1,1:layer1/0/bn1' })
     const [one, other] = [bare.panel('layer1.0.conv1'), bare.panel('layer1.0.bn1')]
     const [first, second] = [one.locator('.plot').first(), other.locator('.plot').first()]
@@ -135,7 +150,9 @@ test.describe('panels', () => {
     const broken = bare.panel('layer3.1.conv2').locator('.broken').first()
     await expect(broken).toHaveText('NaN and Inf in 4 steps')
     await expect(broken).toHaveAttribute('title', /NaN, \d+ \+Inf, first at step 30/)
-    await expect(bare.panel('avgpool').getByText('evaluation: there is no backward pass').first()).toBeVisible()
+    await expect(
+      bare.panel('avgpool').getByText('evaluation: there is no backward pass').first(),
+    ).toBeVisible()
   })
 
   test('the symlog axis, the lines and the gradients can be switched', async ({ bare, page }) => {
@@ -143,7 +160,8 @@ test.describe('panels', () => {
     const panel = bare.panel('fc')
     const canvas = panel.getByRole('img').first()
     await expect(canvas).toBeVisible()
-    const picture = (): Promise<string> => canvas.evaluate((element: HTMLCanvasElement) => element.toDataURL())
+    const picture = (): Promise<string> =>
+      canvas.evaluate((element: HTMLCanvasElement) => element.toDataURL())
     const linear = await picture()
     await bare.frame.getByRole('button', { name: 'Display' }).click()
     await bare.frame.getByRole('radio', { name: 'symlog' }).check()
@@ -173,13 +191,19 @@ test.describe('panels', () => {
     await expect(dialog.getByRole('heading', { level: 2 })).not.toHaveText('fc')
     await page.keyboard.press('Escape')
 
-    await bare.panel('fc').getByRole('button', { name: /More about/ }).click()
+    await bare
+      .panel('fc')
+      .getByRole('button', { name: /More about/ })
+      .click()
     await bare.panel('fc').getByRole('button', { name: 'Data table' }).click()
     await expect(dialog.locator('tbody tr')).toHaveCount(40)
     await expect(dialog.locator('tbody tr').first().locator('td')).toHaveCount(9)
     await page.keyboard.press('Escape')
 
-    await bare.panel('fc').getByRole('button', { name: /More about/ }).click()
+    await bare
+      .panel('fc')
+      .getByRole('button', { name: /More about/ })
+      .click()
     const download = page.waitForEvent('download')
     await bare.panel('fc').getByRole('button', { name: 'Save as CSV' }).click()
     const file = await download
@@ -193,16 +217,21 @@ test.describe('panels', () => {
     await bare.frame.getByRole('checkbox', { name: 'Compare with resnet18/second' }).check()
     const panel = bare.panel('fc')
     await expect(panel.locator('.tag').filter({ hasText: 'resnet18/second' }).first()).toBeVisible()
-    const tops = await panel.locator('.tensor').first().locator('.plot-value .plot-end.top').evaluateAll((ends) =>
-      ends.map((end) => end.firstChild?.textContent),
-    )
+    const tops = await panel
+      .locator('.tensor')
+      .first()
+      .locator('.plot-value .plot-end.top')
+      .evaluateAll((ends) => ends.map((end) => end.firstChild?.textContent))
     expect(tops.length).toBeGreaterThan(1)
     expect(new Set(tops).size).toBe(1)
   })
 })
 
 test.describe('the graph', () => {
-  test('wheel, buttons and keys pan and zoom; the minimap shows when there is more', async ({ bare, page }) => {
+  test('wheel, buttons and keys pan and zoom; the minimap shows when there is more', async ({
+    bare,
+    page,
+  }) => {
     await bare.open(RUN)
     const node = bare.node('layer2')
     await expect(node).toBeVisible()
@@ -274,11 +303,17 @@ test.describe('states', () => {
     await expect(page.locator('pre')).toContainText('writer.watch(model, log_freq=100)')
   })
 
-  test('when the server goes away all stays, with the cause and a way to retry', async ({ bare, page, problems }) => {
+  test('when the server goes away all stays, with the cause and a way to retry', async ({
+    bare,
+    page,
+    problems,
+  }) => {
     await bare.open({ ...RUN, panels: '0:fc' })
     await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
     await page.route('**/plugin/torchexplorer/**', (route) => route.abort())
-    await expect(bare.frame.getByRole('alert').filter({ hasText: 'TensorBoard does not answer' })).toBeVisible()
+    await expect(
+      bare.frame.getByRole('alert').filter({ hasText: 'TensorBoard does not answer' }),
+    ).toBeVisible()
     await expect(bare.node('conv1')).toBeVisible()
     await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
     await page.unroute('**/plugin/torchexplorer/**')

@@ -84,7 +84,8 @@ def with_sources(value: Any, made: dict[int, Tensor] | None = None) -> Any:
         if value.requires_grad or not (value.is_floating_point() or value.is_complex()):
             return value
         if id(value) not in made:
-            made[id(value)] = value.detach().clone().requires_grad_()
+            # Not a leaf: those may not be written to.
+            made[id(value)] = value.detach().requires_grad_().clone()
         return made[id(value)]
     if type(value) in (tuple, list):
         return type(value)(with_sources(item, made) for item in value)

@@ -1,5 +1,5 @@
 /** Ordered rows in, rigid columns of vertices out: what stands in one column is drawn on one vertical line. */
-import type { Segment, Vertex } from './model.ts'
+import { type Segment, UNKNOWN, type Vertex } from './model.ts'
 import type { LayoutOptions } from './types.ts'
 
 export interface Column {
@@ -144,7 +144,7 @@ function build(rows: readonly (readonly Vertex[])[], options: LayoutOptions): Co
 function emptyColumn(): Column {
   return {
     members: [],
-    x: 0,
+    x: UNKNOWN,
     before: [],
     after: [],
     pulls: [],
@@ -152,8 +152,8 @@ function emptyColumn(): Column {
     follower: undefined,
     last: undefined,
     followers: 0,
-    force: 0,
-    weight: 0,
+    force: UNKNOWN,
+    weight: UNKNOWN,
   }
 }
 

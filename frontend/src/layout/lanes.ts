@@ -1,5 +1,5 @@
 /** Ranked nodes in, rows of vertices out: lines that pass rows get lane points there. */
-import { type Lane, type Line, laneVertex, type Segment, type Vertex, WEIGHT } from './model.ts'
+import { type Lane, type Line, laneVertex, type Segment, UNKNOWN, type Vertex, WEIGHT } from './model.ts'
 
 /** Fills `above`, `below` of all vertices and `segments` of all lines; returns the rows, nodes before lane points.
  *
@@ -76,8 +76,8 @@ function join(top: Vertex, bottom: Vertex, line: Line): Segment {
     weight: WEIGHT[line.kind],
     reversed: line.reversed,
     straight: false,
-    topX: 0,
-    bottomX: 0,
+    topX: UNKNOWN,
+    bottomX: UNKNOWN,
     merged: false,
     bends: NO_BENDS,
   }

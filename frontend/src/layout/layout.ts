@@ -31,18 +31,28 @@ export function layout(
   const chosen = { ...DEFAULTS, ...options }
   const vertices = verticesOf(nodes, edges)
   const lines = linesOf(edges, vertices)
-  const parts = connectedParts([...vertices.values()])
-  const lone = parts.filter((part) => part.length === 1).flat()
-  const drawn = parts.filter((part) => part.length > 1).map((part) => drawPart(part, chosen))
-  const { width, height } = pack(drawn, lone, chosen)
+  const groups = connectedParts([...vertices.values()])
+  const lone = groups.filter((group) => group.length === 1).flat()
+  const parts = groups.filter((group) => group.length > 1).map((group) => drawPart(group, chosen))
+  const { width, height, corners } = pack(parts, lone, chosen)
+
+  const centres = new Map(lone.map((node) => [node, { x: node.x, y: node.y }]))
+  const ways = new Map<Line, readonly Point[]>()
+  parts.forEach((part, i) => {
+    const corner = corners[i] as Point
+    const moved = ({ x, y }: Point) => ({ x: x - part.left + corner.x, y: y + corner.y })
+    for (const node of part.nodes) centres.set(node, moved(node))
+    for (const line of part.lines) ways.set(line, line.points.map(moved))
+  })
   return {
-    nodes: nodes.map((node) => {
-      const { x, y, rank } = vertices.get(node.id) as Vertex
-      return { id: node.id, x, y, width: node.width, height: node.height, rank }
+    nodes: nodes.map(({ id, width, height }) => {
+      const vertex = vertices.get(id) as Vertex
+      return { id, ...(centres.get(vertex) as Point), width, height, rank: vertex.rank }
     }),
     edges: edges.map(({ source, target, kind }) => {
       const line = lines.get(pairOf(vertices, source, target))
-      return { source, target, kind, points: line ? line.points : loopAt(vertices.get(source) as Vertex) }
+      const points = line ? ways.get(line) : loopAround(centres, vertices.get(source) as Vertex)
+      return { source, target, kind, points: points as readonly Point[] }
     }),
     width,
     height,
@@ -124,12 +134,14 @@ function connectedParts(vertices: readonly Vertex[]): Vertex[][] {
   return parts
 }
 
-function loopAt({ x, y, width, height }: Vertex): Point[] {
-  const [right, out] = [x + width / 2, x + width / 2 + LOOP]
+function loopAround(centres: ReadonlyMap<Vertex, Point>, vertex: Vertex): Point[] {
+  const { x, y } = centres.get(vertex) as Point
+  const right = x + vertex.width / 2
+  const quarter = vertex.height / 4
   return [
-    { x: right, y: y + height / 4 },
-    { x: out, y: y + height / 4 },
-    { x: out, y: y - height / 4 },
-    { x: right, y: y - height / 4 },
+    { x: right, y: y + quarter },
+    { x: right + LOOP, y: y + quarter },
+    { x: right + LOOP, y: y - quarter },
+    { x: right, y: y - quarter },
   ]
 }

@@ -57,7 +57,7 @@ export interface Line {
   /** lanes.ts: from upper to lower, one segment for each row. */
   readonly segments: Segment[]
   /** route.ts: from source to target. */
-  points: { x: number; y: number }[]
+  points: readonly Point[]
 }
 
 /** A vertical line past one or more rows, shared by edges of one source to targets in different rows. */
@@ -102,6 +102,10 @@ export function laneVertex(index: number, rank: number, lane: Lane): Vertex {
   return point
 }
 
+/** Not 0: V8 stores a field that first holds a small integer as one, and rebuilds each object when the first fraction
+ *  comes, which made large layouts a third slower. */
+export const UNKNOWN = Number.NaN
+
 /** Lane points have no lines; there are many of them. */
 const NO_LINES: Line[] = []
 
@@ -130,11 +134,11 @@ function vertex(
     below: [],
     fragment: undefined,
     bearing: 0,
-    score: 0,
+    score: UNKNOWN,
     place: 0,
     column: undefined,
-    x: 0,
-    y: 0,
+    x: UNKNOWN,
+    y: UNKNOWN,
   }
 }
 

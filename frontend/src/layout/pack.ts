@@ -1,23 +1,27 @@
 /** Connected parts and lone nodes in, moved to their places on the sheet. */
 import type { Vertex } from './model.ts'
-import { movePart, type Part } from './part.ts'
-import type { LayoutOptions } from './types.ts'
+import type { Part } from './part.ts'
+import type { LayoutOptions, Point } from './types.ts'
 
 /** Width to height of the sheet that many parts fill. */
 const ASPECT = 1.6
 
+export interface Sheet {
+  readonly width: number
+  readonly height: number
+  /** Upper left corners of the parts. */
+  readonly corners: readonly Point[]
+}
+
 /** Parts stand side by side in execution order; when they get much wider than a screen they go on in a new row.
- *  Lone nodes, such as unused modules, stand in a grid below: in one row 500 of them would be 54,000 px wide.
- *  Returns the size of the sheet. */
-export function pack(
-  parts: readonly Part[],
-  lone: readonly Vertex[],
-  options: LayoutOptions,
-): { width: number; height: number } {
+ *  Lone nodes, such as unused modules, stand in a grid below (their `x`, `y` are set): in one row 500 of them would
+ *  be 54,000 px wide. */
+export function pack(parts: readonly Part[], lone: readonly Vertex[], options: LayoutOptions): Sheet {
   const { margin, partGap } = options
   const area = parts.reduce((sum, part) => sum + (part.width + partGap) * (part.height + partGap), 0)
   const tallest = parts.reduce((most, part) => Math.max(most, part.height), 0)
   const limit = Math.max(WIDE, Math.sqrt(area * ASPECT), (2 * area) / (tallest + partGap))
+  const corners: Point[] = []
   let [x, y, rowHeight, right] = [margin, margin, 0, margin]
   for (const part of parts) {
     if (x > margin && x + part.width > limit) {
@@ -25,14 +29,18 @@ export function pack(
       y += rowHeight + partGap
       rowHeight = 0
     }
-    movePart(part, x, y)
+    corners.push({ x, y })
     right = Math.max(right, x + part.width)
     x += part.width + partGap
     rowHeight = Math.max(rowHeight, part.height)
   }
   const below = parts.length > 0 ? y + rowHeight : margin
   const tray = fillTray(lone, parts.length > 0 ? below + partGap : margin, right, options)
-  return { width: Math.max(right, tray.right) + margin, height: Math.max(below, tray.bottom) + margin }
+  return {
+    width: Math.max(right, tray.right) + margin,
+    height: Math.max(below, tray.bottom) + margin,
+    corners,
+  }
 }
 
 /** Parts up to this width always stand in one row. */

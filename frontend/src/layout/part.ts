@@ -1,4 +1,4 @@
-/** One connected part of the graph in, drawn with its upper left corner at the origin. */
+/** One connected part of the graph in, the same part drawn. */
 import { columnsOf } from './columns.ts'
 import { orderAlong } from './fragments.ts'
 import { rowsOf } from './lanes.ts'
@@ -15,6 +15,8 @@ import type { LayoutOptions } from './types.ts'
 export interface Part {
   readonly nodes: readonly Vertex[]
   readonly lines: readonly Line[]
+  /** The upper edge is at 0. */
+  readonly left: number
   readonly width: number
   readonly height: number
 }
@@ -31,7 +33,7 @@ export function drawPart(nodes: readonly Vertex[], options: LayoutOptions): Part
   assignPorts(ordered, options)
   const tracks = ordered.map((row) => bendSegments(row.flatMap((vertex) => vertex.below)))
   route(ordered, lines, tracks, options)
-  return atOrigin(nodes, lines)
+  return measured(nodes, lines)
 }
 
 function verticesOn(main: ReadonlySet<Segment>, nodes: readonly Vertex[]): Vertex[] {
@@ -39,7 +41,7 @@ function verticesOn(main: ReadonlySet<Segment>, nodes: readonly Vertex[]): Verte
   return first ? [first.top, ...[...main].map((segment) => segment.bottom)] : nodes.slice(0, 1)
 }
 
-function atOrigin(nodes: readonly Vertex[], lines: readonly Line[]): Part {
+function measured(nodes: readonly Vertex[], lines: readonly Line[]): Part {
   let [left, right, bottom] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0]
   for (const node of nodes) {
     left = Math.min(left, node.x - node.left)
@@ -51,15 +53,6 @@ function atOrigin(nodes: readonly Vertex[], lines: readonly Line[]): Part {
       left = Math.min(left, x)
       right = Math.max(right, x)
     }
-  movePart({ nodes, lines }, -Math.floor(left), 0)
-  return { nodes, lines, width: right - Math.floor(left), height: bottom }
-}
-
-export function movePart({ nodes, lines }: Pick<Part, 'nodes' | 'lines'>, dx: number, dy: number): void {
-  const move = (point: { x: number; y: number }) => {
-    point.x += dx
-    point.y += dy
-  }
-  nodes.forEach(move)
-  for (const { points } of lines) points.forEach(move)
+  left = Math.floor(left)
+  return { nodes, lines, left, width: right - left, height: bottom }
 }

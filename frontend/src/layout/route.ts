@@ -1,6 +1,6 @@
 /** Rows with ports and tracks in, heights and polylines out. */
 import type { Line, Vertex } from './model.ts'
-import type { LayoutOptions } from './types.ts'
+import type { LayoutOptions, Point } from './types.ts'
 
 /** From a row to its first horizontal line below: room for a rounded corner. */
 const BELOW_ROW = 12
@@ -27,8 +27,8 @@ export function route(
     y += height + Math.max(options.rankGap, BELOW_ROW + bends + ABOVE_ROW)
   })
   for (const line of lines) {
-    line.points = corners(line, lowerEdges, options)
-    if (line.reversed) line.points.reverse()
+    const points = corners(line, lowerEdges, options)
+    line.points = line.reversed ? points.reverse() : points
   }
 }
 
@@ -36,7 +36,7 @@ function corners(
   { upper, lower, segments }: Line,
   lowerEdges: readonly number[],
   options: LayoutOptions,
-): Line['points'] {
+): Point[] {
   let x = segments[0]?.topX ?? upper.x
   const points = [{ x, y: upper.y + upper.height / 2 }]
   for (const { top, bends } of segments) {
