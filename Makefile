@@ -27,6 +27,7 @@ DEMO_SERVE ?= 1
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 APT := DEBIAN_FRONTEND=noninteractive apt-get
+CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
 STATIC := tensorboard_torchexplorer/static
 
 .PHONY: setup demo check test bench clean python-check frontend-check bundle-check chromium
@@ -45,7 +46,7 @@ check: python-check frontend-check
 # pytest comes last, so that its summary closes the output.
 test: check bundle-check chromium
 	cd frontend && npm test
-	cd frontend && PYTHON=$(abspath $(RUN)) npm run e2e
+	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$$($(CHROMIUM)) npm run e2e
 	$(RUN) -m pytest
 
 python-check: $(VENV)/.dev
@@ -92,4 +93,4 @@ frontend/node_modules/.package-lock.json: frontend/package-lock.json frontend/pa
 	touch $@
 
 chromium:
-	command -v chromium chromium-browser google-chrome || { $(APT) update && $(APT) install -y chromium; }
+	$(CHROMIUM) >/dev/null || { $(APT) update && $(APT) install -y chromium; }

@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tensorboard_torchexplorer.capture.attachments import attach
     from tensorboard_torchexplorer.reader import read
     from tensorboard_torchexplorer.recorder import Watch
+    from tensorboard_torchexplorer.selftest import Report, verify
     from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
 
 __version__ = "0.1.0"
@@ -20,13 +22,26 @@ __version__ = "0.1.0"
 # A public name may not be that of a module here: importing the module would replace the function.
 _HOMES = {
     "ExplorerWriter": "writer",
+    "Report": "selftest",
     "Watch": "recorder",
+    "attach": "capture.attachments",
     "read": "reader",
     "unwatch_model": "writer",
+    "verify": "selftest",
     "watch_model": "writer",
 }
 
-__all__ = ["ExplorerWriter", "Watch", "__version__", "read", "unwatch_model", "watch_model"]
+__all__ = [
+    "ExplorerWriter",
+    "Report",
+    "Watch",
+    "__version__",
+    "attach",
+    "read",
+    "unwatch_model",
+    "verify",
+    "watch_model",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -200,4 +200,5 @@ def _health(
         if owner[series] < size:
             update[owner[series]] = np.fmax(update[owner[series]], ratio)
     health[:, column["update"]] = update[modules]
-    return health.astype(np.float32)
+    with np.errstate(over="ignore"):  # of float64 models: Inf is as good as 1e39 to a colour
+        return health.astype(np.float32)

@@ -59,6 +59,9 @@ def bin_rows(
     if whole:
         offsets = np.fromiter((series[i][0].extremes for i in whole), np.int64, len(whole))
         rows["min"][whole], rows["max"][whole] = packed[offsets], packed[offsets + 1]
+    for index, slots in enumerate(series):
+        if any(slot.implicit_zeros for slot in slots):
+            _add_zeros(rows, index, packed, slots, reject)
     return rows
 
 
@@ -103,14 +106,21 @@ def _statistics(
     rows["min"][where], rows["max"][where] = matrix.min(axis=1), matrix.max(axis=1)
     rows["std"][where] = _std(scaled, mean) / scale
     rows["zeros"][where] = (matrix == 0).mean(axis=1)
-    rejected = int(reject * length)
-    if rejected:
-        distance = np.abs(scaled - np.median(scaled, axis=1, keepdims=True))
-        kept = np.argpartition(distance, length - rejected - 1, axis=1)[:, : length - rejected]
-        scaled = np.take_along_axis(scaled, kept, axis=1)
+    scaled = _keep(scaled, reject)
     low, high = scaled.min(axis=1), scaled.max(axis=1)
     rows["low"][where], rows["high"][where] = low / scale, high / scale
     rows["counts"][where] = _count(scaled, low, high, bins)
+
+
+def _keep(matrix: Floats, reject: float) -> Floats:
+    """Each row without its `reject` share that lies farthest from the row's median."""
+    length = matrix.shape[1]
+    rejected = int(reject * length)
+    if not rejected:
+        return matrix
+    distance = np.abs(matrix - np.median(matrix, axis=1, keepdims=True))
+    kept = np.argpartition(distance, length - rejected - 1, axis=1)[:, : length - rejected]
+    return np.take_along_axis(matrix, kept, axis=1)
 
 
 def _std(matrix: Floats, mean: Floats) -> Floats:
@@ -150,6 +160,40 @@ def _whole(rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slot
         mean, deviation, nonzero = _read(packed, slot.moments, 3, slot.wide_moments)
         row["mean"], row["std"] = mean, deviation / np.sqrt(slot.size)
         row["zeros"] = 1.0 - nonzero / slot.size
+
+
+def _add_zeros(
+    rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slots: Sequence[Slot], reject: float
+) -> None:
+    """Add to row `index`, made of the stored values of a sparse tensor, the zeros that it does not store.
+
+    In the bins they count in proportion to the stored values that were sampled, as if the sample were one
+    of the whole tensor; none of the values is rejected in their favour. The bins are stretched to hold 0.
+    """
+    row = rows[index]
+    stored, zeros = sum(slot.size for slot in slots), sum(slot.implicit_zeros for slot in slots)
+    sampled = sum(slot.samples for slot in slots)
+    finite = stored - int(row["nan"]) - int(row["posinf"]) - int(row["neginf"])
+    share = finite / (finite + zeros)
+    if finite <= 0:
+        share = 0.0
+        for name in ("mean", "std", "zeros", "min", "max"):
+            row[name] = 0.0
+    mean = share * row["mean"]
+    row["std"] = np.hypot(np.sqrt(share) * row["std"], np.sqrt(share * (1 - share)) * row["mean"])
+    row["mean"] = mean
+    row["zeros"] = share * row["zeros"] + (1 - share)
+    row["min"], row["max"] = min(row["min"], 0.0), max(row["max"], 0.0)
+    values = np.concatenate([slot_values(packed, slot) for slot in slots])
+    values = _keep(values[None, np.isfinite(values)], reject) if sampled else values[None]
+    low, high = min(values.min(initial=0.0), 0.0), max(values.max(initial=0.0), 0.0)
+    looked_at = zeros if not sampled else round(zeros * (sampled / stored))
+    bins = row["counts"].shape[0]
+    ends = np.array([low]), np.array([high])
+    row["counts"] = _count(values, *ends, bins)[0] + looked_at * _count(np.zeros((1, 1)), *ends, bins)[0]
+    row["low"], row["high"] = low, high
+    row["size"] += zeros
+    row["sampled"] = min(sampled + looked_at, np.iinfo(rows.dtype["sampled"]).max)
 
 
 def _read(packed: NDArray[np.float32], offset: int, count: int, wide: bool) -> list[float]:

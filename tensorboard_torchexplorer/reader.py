@@ -23,10 +23,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.types_pb2 import DT_UINT8
 from tensorboard.errors import PublicError
 
-from tensorboard_torchexplorer.backend import Backend, Opened, time_unit
+from tensorboard_torchexplorer.backend import Backend, time_unit
 from tensorboard_torchexplorer.crc import masked_crc32c
 from tensorboard_torchexplorer.events import parse_tag, step_tag
 from tensorboard_torchexplorer.history import Key, Point
+from tensorboard_torchexplorer.opened import Opened
 from tensorboard_torchexplorer.rows import DecodeError, Rows
 from tensorboard_torchexplorer.schema import HEALTH, PHASES, PLUGIN_NAME, Graph, Phase, StepInfo
 from tensorboard_torchexplorer.series import SeriesReader

@@ -182,6 +182,11 @@ class Watch:
         return self._faults
 
     @property
+    def recorded(self) -> int:
+        """How many records of both phases were handed to the record thread so far."""
+        return self._written
+
+    @property
     def ended(self) -> Ended:
         """What a later watch of the same name goes on with."""
         return Ended(self.step, self._builder)
@@ -479,8 +484,9 @@ class Watch:
         """See `stepping.Follower`."""
         try:
             if self._touches(optimizer):
+                if self._by_optimizer or not self._searched:
+                    self._open_without_forward(optimizer)
                 self._by_optimizer = True
-                self._open_without_forward(optimizer)
                 if self._record is not None and not self._record.parameters:
                     self._take_parameters(self._record)
                     self._take_fused_scale(self._record, optimizer)

@@ -70,29 +70,26 @@ def encode_rows(rows: Rows, *, wide: bool = False) -> bytes:
     count, bins = len(rows), rows.dtype["counts"].shape[0]
     if count > MAX_ROWS:
         raise ValueError(f"a shard holds at most {MAX_ROWS} rows, got {count}")
-    columns = [_narrow(rows[name], wide) for name, _ in ROW_FIELDS]
-    counts = _narrow_integers(rows["counts"])
-    # Looks at bytes: a column of -0.0 is not empty.
-    used = [bool(np.ascontiguousarray(column).view(np.uint8).any()) for column in [*columns, counts]]
-    integers = [columns[index] for index in _INTEGERS if used[index]]
-    floats = [columns[index] for index in _FLOATS if used[index]]
+    integers = [_planes(column) for column in np.stack([rows[ROW_FIELDS[index][0]] for index in _INTEGERS])]
+    floats = _float_planes(np.stack([rows[ROW_FIELDS[index][0]] for index in _FLOATS]), wide)
+    counts = _planes(rows["counts"].reshape(-1))
+    counts = counts.reshape(len(counts), count, bins)
+    head = np.concatenate([*integers, *(planes[-_HEAD_BYTES:] for planes in floats)])
+    tail = np.concatenate([planes[:-_HEAD_BYTES] for planes in floats])
 
     chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
-    heads, tails, packed = [], [], []
-    for chunk in chunks:
-        whole = [_planes(column[chunk]).tobytes() for column in integers]
-        fractions = [_planes(column[chunk]) for column in floats]
-        heads.append(_deflate(b"".join(whole + [planes[-_HEAD_BYTES:].tobytes() for planes in fractions])))
-        tails.append(b"".join(planes[:-_HEAD_BYTES].tobytes() for planes in fractions))
-        packed.append(_deflate(_planes(counts[chunk]).tobytes()) if used[-1] else b"")
+    heads = [_deflate(head[:, chunk].tobytes()) for chunk in chunks]
+    tails = [tail[:, chunk].tobytes() for chunk in chunks]
+    packed = [_deflate(counts[:, chunk].tobytes()) if len(counts) else b"" for chunk in chunks]
     # Noise does not deflate. Rows without values do, and float64 columns that hold float32 values.
     flags = _TAIL_DEFLATED if wide or np.count_nonzero(rows["status"]) > count // 8 else 0
     if flags:
         tails = [_deflate(tail) for tail in tails]
 
     streams = [stream for triple in zip(heads, tails, packed, strict=True) for stream in triple]
-    sizes = [column.dtype.itemsize for column in [*columns, counts]]
-    widths = bytes(size if is_used else 0 for size, is_used in zip(sizes, used, strict=True))
+    widths = bytearray(_COLUMNS + 1)
+    for index, planes in zip((*_INTEGERS, *_FLOATS, _COLUMNS), (*integers, *floats, counts), strict=True):
+        widths[index] = len(planes)
     header = _HEADER.pack(VERSION, flags, bins, count, CHUNK) + widths
     record = b"".join([header, struct.pack(f"<{len(streams)}I", *map(len, streams)), *streams])
     return zlib.crc32(record).to_bytes(_CRC, "little") + record
@@ -148,27 +145,27 @@ def rebin(counts: npt.NDArray[Any], bins: int) -> npt.NDArray[np.uint32]:
 # --- Encoding ---
 
 
-def _narrow(column: npt.NDArray[Any], wide: bool) -> npt.NDArray[Any]:
-    if column.dtype.kind == "u":
-        return _narrow_integers(column)
-    column = column.astype("<f8")
-    if wide:
-        return column
-    with np.errstate(over="ignore", under="ignore"):
-        single = column.astype("<f4")
-    lost = (np.isinf(single) & np.isfinite(column)) | ((single == 0) & (column != 0))
-    return column if lost.any() else single
-
-
-def _narrow_integers(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _planes(column: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Bytes of whole numbers as [bytes per value, values], as few as the largest needs; none if it is 0."""
     largest = int(column.max(initial=0))
-    return column.astype(next(code for code in ("<u1", "<u2", "<u4", "<u8") if largest <= np.iinfo(code).max))
+    width = next(width for width in (0, 1, 2, 4, 8) if largest < 1 << 8 * width)
+    if not width:
+        return np.zeros((0, len(column)), np.uint8)
+    return column.astype(f"<u{width}").view(np.uint8).reshape(-1, width).T
 
 
-def _planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Bytes of `values` as [bytes per value, values]."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return flat.view(np.uint8).reshape(flat.size, flat.itemsize).T
+def _float_planes(columns: npt.NDArray[np.float64], wide: bool) -> list[npt.NDArray[np.uint8]]:
+    """Bytes of each of the float64 `columns` [columns, values] as [bytes per value, values]."""
+    with np.errstate(over="ignore", under="ignore"):
+        singles = columns.astype("<f4")
+    lost = (np.isinf(singles) & np.isfinite(columns)) | ((singles == 0) & (columns != 0))
+    found = []
+    for single, double, is_lost in zip(singles, columns, lost.any(axis=1), strict=True):
+        kept = double.astype("<f8") if wide or is_lost else single
+        planes = kept.view(np.uint8).reshape(-1, kept.itemsize).T
+        # Looks at bytes: a column of -0.0 is not empty.
+        found.append(planes if planes.any() else planes[:0])
+    return found
 
 
 def _deflate(data: bytes) -> bytes:

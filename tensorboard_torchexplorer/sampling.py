@@ -44,6 +44,9 @@ _DIRECT = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.ui
 _TAKEN = _DIRECT | {torch.bool, torch.complex64, torch.complex128}
 """Dtypes that `torch.take` knows on the CPU."""
 
+_COMPRESSED = {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+_LAYOUTS = {torch.strided, torch.sparse_coo} | _COMPRESSED
+
 _OPAQUE = {
     getattr(torch, name)
     for name in ("bits8", "bits16", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2")
@@ -61,7 +64,8 @@ class Slot(NamedTuple):
     of the finite values then; `counts` the offset of the same five numbers where the device holds them;
     `moments` the offset of [mean, 2-norm of the deviations, number of non-zeros] over the whole tensor, -1
     if not exact;
-    `start` the first index of the walk.
+    `start` the first index of the walk; `implicit_zeros` the zeros that a sparse tensor has beside the
+    `size` elements that it stores.
     """
 
     offset: int
@@ -75,6 +79,7 @@ class Slot(NamedTuple):
     start: int = 0
     nonfinite: tuple[int, int, int] = (0, 0, 0)
     finite: tuple[float, float] = (math.nan, math.nan)
+    implicit_zeros: int = 0
 
 
 class _Plan(NamedTuple):
@@ -141,6 +146,8 @@ class Sampler:
         status = unreadable(tensor)
         if status:
             return status
+        if tensor.layout != torch.strided:
+            return self._take_sparse(tensor)
         if tensor.is_quantized:
             tensor = tensor.dequantize()
         elif tensor.is_neg():  # the strided view below reads memory, where the sign is not yet turned
@@ -169,6 +176,8 @@ class Sampler:
         status = unreadable(gradient)
         if status:
             return status
+        if gradient.layout != torch.strided:
+            gradient = _sparse_norms(gradient)
         if gradient.numel() == 0:
             return Status.EMPTY
         if gradient.dim() == 0:
@@ -181,6 +190,18 @@ class Sampler:
         offset, target = self._buffer(gradient.device).room(batch, wide)
         _norms(gradient, target)
         return gradient.device, Slot(offset, batch, batch, wide)
+
+    def _take_sparse(self, tensor: Tensor) -> tuple[torch.device, Slot] | int:
+        """The stored values, each once; the other elements are only counted."""
+        values = _stored(tensor)
+        zeros = tensor.numel() - values.numel()
+        if not zeros:
+            return self.take(values)
+        if not values.numel():
+            offset, _ = self._buffer(tensor.device).room(0, False)
+            return tensor.device, Slot(offset, 0, 0, False, implicit_zeros=zeros)
+        taken = self.take(values)
+        return taken if isinstance(taken, int) else (taken[0], taken[1]._replace(implicit_zeros=zeros))
 
     def _buffer(self, device: torch.device) -> _Buffer:
         buffer = self._buffers.get(device)
@@ -337,7 +358,7 @@ def unreadable(tensor: Tensor) -> int:
     """The `Status` that says why a tensor can't be sampled, 0 if it can."""
     if tensor.is_nested:
         return Status.NESTED
-    if tensor.layout != torch.strided:
+    if tensor.layout not in _LAYOUTS:
         return Status.SPARSE
     if tensor.device.type == "meta":
         return Status.META
@@ -391,6 +412,21 @@ def _walk(tensor: Tensor, plan: _Plan, start: int, target: Tensor) -> None:
         places = np.unravel_index(walk_indices(plan, start), tuple(tensor.shape))
         picked = tensor[tuple(torch.from_numpy(axis).to(tensor.device) for axis in places)]
         target.copy_(_plain(picked))
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """The values that a sparse tensor holds, those of one place added up."""
+    return tensor.values() if tensor.layout in _COMPRESSED else tensor.coalesce().values()
+
+
+def _sparse_norms(gradient: Tensor) -> Tensor:
+    """The 2-norms of the samples of a sparse gradient, without making it dense."""
+    gradient = gradient.to_sparse().coalesce()
+    rows, values = gradient.indices()[0], gradient.values().abs()
+    if values.dtype not in _DOUBLE:
+        values = values.float()
+    squares = values.square().reshape(len(values), -1).sum(1)
+    return squares.new_zeros(gradient.shape[0]).index_add_(0, rows, squares).sqrt()
 
 
 def _plain(tensor: Tensor) -> Tensor:

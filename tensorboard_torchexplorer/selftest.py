@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -107,18 +108,17 @@ def verify(
         plain.run()
         again.run()
         with ExplorerWriter(folder) as writer:
-            attributes = _attributes(watched.model)
             watch = writer.watch(watched.model, **options)
             watched.run()
             writer.unwatch(watched.model)
             recorded, faults = watch.recorded, watch.faults.list()
-            left = _attributes(watched.model)
     difference = _first_difference(plain.trace, again.trace)
     if difference is not None:
         return Report("not deterministic", steps, len(plain.trace), recorded, difference, faults)
     difference = _first_difference(plain.trace, watched.trace)
-    if difference is None and attributes != left:
-        path = next(path for path in (*attributes, *left) if attributes.get(path) != left.get(path))
+    wanted, left = _attributes(plain.model), _attributes(watched.model)
+    if difference is None and wanted != left:
+        path = next(path for path in (*wanted, *left) if wanted.get(path) != left.get(path))
         difference = Difference(steps, f"the attributes of module {path!r}")
     verdict: Literal["identical", "different"] = "identical" if difference is None else "different"
     return Report(verdict, steps, len(plain.trace), recorded, difference, faults)
@@ -179,7 +179,8 @@ class _Training:
         result = self._batch_fn(self.model, self._step)
         loss, *rest = result if isinstance(result, tuple) else (result,)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise ValueError(f"verify: batch_fn returned {type(loss).__name__}, not a loss of one element")
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(f"verify: batch_fn returned {what}, not a loss of one element")
         self._note("the loss", loss)
         self._note_all("result", _leaves("", rest))
         return loss
@@ -215,6 +216,9 @@ def _digest(value: Any) -> bytes:
         for part in _plain_parts(value.detach()):
             seen.update(f"{tuple(part.shape)}".encode())
             seen.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            seen.update(_digest(item))
     elif isinstance(value, np.ndarray):
         seen.update(value.tobytes())
     else:
@@ -257,7 +261,10 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _attributes(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
     """Names of the attributes of each module, with the contents of its hook dictionaries."""
     return {
-        path: [(name, repr(value) if "hooks" in name else "") for name, value in vars(module).items()]
+        path: [
+            (name, re.sub("0x[0-9a-f]+", "", repr(value)) if "hooks" in name else "")
+            for name, value in vars(module).items()
+        ]
         for path, module in model.named_modules()
     }
 
@@ -269,7 +276,7 @@ def _random_states() -> Iterator[tuple[str, Any]]:
             yield f"torch on cuda:{number}", state
     if torch.backends.mps.is_available():
         yield "torch on mps", torch.mps.get_rng_state()
-    yield "numpy", np.random.get_state()[1]
+    yield "numpy", np.random.get_state()
     yield "Python", random.getstate()
 
 

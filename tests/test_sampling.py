@@ -196,15 +196,14 @@ def _ragged(layout: torch.layout) -> Tensor:
 
 UNREADABLE = {
     "empty": (lambda: torch.zeros(0, 4), Status.EMPTY),
-    "sparse": (lambda: torch.eye(3).to_sparse(), Status.SPARSE),
-    "csr": (lambda: torch.eye(3).to_sparse_csr(), Status.SPARSE),
+    "blocked layout": (lambda: torch.eye(3).to_mkldnn(), Status.SPARSE),
     "meta": (lambda: torch.zeros(3, device="meta"), Status.META),
     "nested": (lambda: _ragged(torch.strided), Status.NESTED),
     "jagged": (lambda: _ragged(torch.jagged), Status.NESTED),
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_cannot_be_sampled_says_why(name):
     make, status = UNREADABLE[name]

@@ -46,7 +46,7 @@ const STATES: readonly [name: string, prepare: (tab: Tab) => Promise<void>][] = 
       await tab.open(RUN)
       await tab.frame.getByRole('button', { name: 'Search' }).click()
       await tab.frame.getByRole('combobox', { name: 'Path, class or shape' }).fill('conv')
-      await expect(tab.frame.getByRole('option').first()).toBeVisible()
+      await expect(tab.frame.getByRole('listbox').getByRole('option').first()).toBeVisible()
     },
   ],
   [

@@ -101,6 +101,8 @@ class _EagerStance:
             if _stance_object() is placed.stance:
                 with outside():
                     placed.__exit__(None, None, None)
+                # The call around us, if any, was made eager by the stance, which must explain it at its end.
+                count_frame()
 
 
 EAGER = _EagerStance()

@@ -11,6 +11,7 @@ from torch import nn
 
 from ..sampling import Sampler
 from ..schema import Status
+from .attachments import Attachments
 from .calls import Call, CallTree, Observer
 from .gradients import GradientObserver
 from .leaves import with_sources
@@ -49,10 +50,13 @@ class ForwardCapture:
         self._values = ValueObserver(sampler, wanted) if values else None
         self._gradients = GradientObserver(wanted) if gradients else None
         self._tracer = StructureTracer(report) if traced else None
-        observers: list[Observer | None] = [self._values, self._tracer, self._gradients]
+        self._attachments = Attachments(self._values, gradients, wanted, report)
+        tracer = self._attachments.traced_by(self._tracer) if self._tracer is not None else None
+        observers: list[Observer | None] = [self._values, tracer, self._gradients, self._attachments]
         self._tree = CallTree(root, hooked, [o for o in observers if o is not None], report)
         self._sources = gradients and root_input_grad
         self._tap: Tap | None = None
+        self._attached: Tap | None = None
         self._recompute: Recompute | None = None
 
     @property
@@ -81,6 +85,7 @@ class ForwardCapture:
             args, kwargs = with_sources((args, kwargs))
         with ExitStack() as stack:
             stack.enter_context(self._tree.watching())
+            stack.enter_context(self._attachments.collecting())
             if self._tracer is not None:
                 # Entered last and left first: a dispatch mode must leave in the frame that entered it.
                 stack.enter_context(self._tracer)
@@ -97,6 +102,7 @@ class ForwardCapture:
                     backward_started()
 
                 self._tap, hidden = self._gradients.arm(self.calls, norms, started, self._report)
+                self._attached = self._attachments.arm(norms, started, self._report)
                 if hidden:
                     self._recompute = Recompute(hidden, norms, started, self._report)
         except Exception as error:
@@ -115,13 +121,15 @@ class ForwardCapture:
     def gradients(self) -> dict[PortKey, list[Taken]]:
         """The per-sample gradient norms of each port that a gradient reached, one per backward pass."""
         found = self._tap.results() if self._tap is not None else {}
+        if self._attached is not None:
+            found |= self._attached.results()
         if self._recompute is not None:
             found |= self._recompute.results()
         return found
 
     def expects_gradient(self, key: PortKey) -> bool:
         """Whether autograd could bring a gradient to this port."""
-        return self._tap is not None and key in self._tap.ports
+        return any(tap is not None and key in tap.ports for tap in (self._tap, self._attached))
 
     def why_no_gradient(self, key: PortKey, evaluation: bool, backward: bool) -> int:
         """The `Status` of a port that no gradient reached."""
@@ -139,7 +147,8 @@ class ForwardCapture:
 
     def close(self) -> None:
         """Take every hook away and let go of the graph."""
-        if self._tap is not None:
-            self._tap.close()
+        for tap in (self._tap, self._attached):
+            if tap is not None:
+                tap.close()
         if self._recompute is not None:
             self._recompute.close()

@@ -137,8 +137,6 @@ class Provenance:
         """An operator has run in `scope`. `written` keep a part of what was in them, `overwritten`
         nothing. `grad`: autograd records; `as_if`: it does not, but the backward will run the operator
         once more and record then (reentrant checkpoint)."""
-        if written and _is_counter(inputs, written):
-            return
         gradient = data = 0
         required = False
         if operator.reads:
@@ -268,9 +266,7 @@ class Provenance:
                 return None
         return self._search(scope, tensor, family)
 
-    def put(
-        self, scope: Scope, tensor: Tensor, gradient: int, data: int, late: int, origin: int
-    ) -> Trace:
+    def put(self, scope: Scope, tensor: Tensor, gradient: int, data: int, late: int, origin: int) -> Trace:
         """Set what is known of a tensor in a level. `origin`: the call that made it, if it is new."""
         trace = scope.traces[id(tensor)] = Trace(weakref.ref(tensor), gradient, data, late)
         family = self.family(tensor, origin)
@@ -377,16 +373,6 @@ class Provenance:
                 self._addresses[address] = other
         self._unplaced = []
         return self._addresses.get(_address(anchor))
-
-
-def _is_counter(inputs: list[Tensor], written: list[Tensor]) -> bool:
-    """`num_batches_tracked += 1`: state of a module that no result is computed from."""
-    return (
-        len(inputs) == 1
-        and inputs[0] is written[0]
-        and inputs[0].dtype not in DIFFERENTIABLE
-        and _size(inputs[0]) == 1
-    )
 
 
 def _appears_twice(tensor: Tensor, tensors: list[Tensor]) -> bool:

@@ -16,9 +16,7 @@ SHAPE_ONLY = frozenset(
 )
 """Operators that take from a tensor its shape and dtype, never its values."""
 
-WITHOUT_GRADIENT = frozenset(
-    ["detach", "detach_", "histc", "histogram", "histogramdd", "bincount", "heaviside"]
-)
+WITHOUT_GRADIENT = frozenset(["detach", "detach_", "histc", "histogram", "heaviside"])
 """Operators with floating-point results that no gradient passes. Others show by `requires_grad` of
 their result; these must be known by name where nothing requires a gradient anyway."""
 
@@ -46,9 +44,7 @@ class Operator:
         # Running statistics are the state of a normalisation between steps. Depending on the backend,
         # the kernels declare to write them or don't; no call's result depends on another's through them.
         self.skipped = frozenset(
-            position
-            for position, argument in enumerate(arguments)
-            if argument.name.startswith("running_")
+            position for position, argument in enumerate(arguments) if argument.name.startswith("running_")
         )
         self.writes = tuple(
             (position, name)

@@ -47,6 +47,11 @@ class ValueObserver:
             for index, tensor in enumerate(tensors):
                 self.taken[PortKey(call.index, group, index)] = self._once(beneath(tensor))
 
+    def sample(self, tensor: Tensor) -> Taken:
+        """A tensor as it is now."""
+        with quiet():
+            return self._once(beneath(tensor))
+
     def _once(self, tensor: Tensor) -> Taken:
         if tensor.is_inference():  # has no version, so a write in between would go unseen
             return self._sampler.take(tensor)

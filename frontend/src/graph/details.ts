@@ -15,7 +15,8 @@ export interface DetailGroup {
 }
 
 /** Shapes of the first pass, arguments, then `extra_repr` and size. Groups without rows are left out. */
-export function detailsOf({ node, port, title }: Box): DetailGroup[] {
+export function detailsOf({ node, stack, port, title }: Box): DetailGroup[] {
+  if (stack !== null) return [group('', stackRows(stack))]
   if (node === null) {
     if (port === null)
       return [group('', [{ name: '', value: 'a tensor from an attribute, a closure or a global' }])]
@@ -27,6 +28,16 @@ export function detailsOf({ node, port, title }: Box): DetailGroup[] {
     group('Arguments', node.arguments.map(pairRow)),
     group('Module', [...node.extra.map(pairRow), ...sizeRows(node)]),
   ].filter(({ rows }) => rows.length > 0)
+}
+
+function stackRows(stack: readonly LevelNode[]): DetailRow[] {
+  const size = stack.reduce((sum, node) => sum + node.size, 0)
+  return [
+    { name: 'calls', value: `${stack.length} alike, folded together` },
+    { name: 'first', value: format.visible(stack[0]?.path ?? '') },
+    { name: 'last', value: format.visible(stack.at(-1)?.path ?? '') },
+    ...(size === 0 ? [] : [{ name: 'parameters', value: format.count(size) }]),
+  ]
 }
 
 function group(title: string, rows: readonly DetailRow[]): DetailGroup {

@@ -3,7 +3,8 @@ import * as format from '../format.ts'
 import type { End, Level, LevelNode, Port } from '../schema.ts'
 import { type Family, familyOf } from './family.ts'
 
-/** A box of the graph. `node` is null for placeholders, `port` for all but input and output placeholders. */
+/** A box of the graph. `node` is the call it stands for, `stack` the calls it stands for together, `port` the
+ *  tensor of an input or output placeholder; the others are null. */
 export interface Box {
   readonly key: string
   readonly kind: 'input' | 'output' | 'node'
@@ -12,6 +13,7 @@ export interface Box {
   readonly badges: readonly Badge[]
   readonly family: Family
   readonly node: LevelNode | null
+  readonly stack: readonly LevelNode[] | null
   readonly port: Port | null
   readonly width: number
   readonly height: number
@@ -95,9 +97,35 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
     badges,
     family: familyOf(node.class_name, node.children),
     node,
+    stack: null,
     port: null,
     width: even(Math.min(MOST, Math.max(LEAST, width))),
     height: badges.length > 0 ? 66 : 46,
+  }
+}
+
+/** One box for several calls: the first and last name, the class, how many. */
+export function stackBox(key: string, members: readonly LevelNode[], family: Family, measure: Measure): Box {
+  const [first, last] = [members[0], members.at(-1)] as [LevelNode, LevelNode]
+  const title = format.shorten(`${format.visible(first.name)} … ${format.visible(last.name)}`, 34)
+  const subtitle = `${format.shorten(format.visible(first.class_name), 28)} ×${members.length}`
+  const text = Math.max(
+    measure(title, TITLE.size, TITLE.weight),
+    measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
+  )
+  const width = even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + CHEVRON)))
+  return {
+    key,
+    kind: 'node',
+    title,
+    subtitle,
+    badges: [],
+    family,
+    node: null,
+    stack: members,
+    port: null,
+    width,
+    height: 46,
   }
 }
 
@@ -113,7 +141,7 @@ function outside(measure: Measure): Box {
 
 function pill(title: string, measure: Measure): Omit<Box, 'key' | 'kind' | 'port'> {
   const width = even(measure(title, TITLE.size, 500) + 2 * SIDE + 4)
-  return { title, subtitle: '', badges: [], family: 'other', node: null, width, height: 30 }
+  return { title, subtitle: '', badges: [], family: 'other', node: null, stack: null, width, height: 30 }
 }
 
 /** What sets this call apart, in few words; the meaning is for the tooltip. */

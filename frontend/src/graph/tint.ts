@@ -3,6 +3,7 @@ import * as format from '../format.ts'
 import { colourTable, cssColour, FAINTEST, type Ink, type Theme } from '../heatmap/colours.ts'
 import type { Health } from '../schema.ts'
 import type { Stat } from '../state/link.ts'
+import type { Box } from './scene.ts'
 
 /** What a statistic is called, what it says, and how its values are spread over the colours. */
 export interface StatWords {
@@ -76,6 +77,20 @@ export interface Tint {
   /** Fill for a value, readable under the theme's text. */
   fill(value: number, theme: Theme): string
   text(value: number): string
+}
+
+/** The value of a box: of its call, or the largest of those folded into it. */
+export function boxValue({ node, stack }: Box, tint: Tint): number | undefined {
+  const values = (node === null ? (stack ?? []) : [node]).flatMap(({ index }) => tint.value(index) ?? [])
+  return values.length === 0 ? undefined : Math.max(...values)
+}
+
+/** What a box is filled with, undefined for the usual colour. */
+export function fillOf(tint: Tint | null, theme: Theme): (box: Box) => string | undefined {
+  return (box) => {
+    const value = tint === null ? undefined : boxValue(box, tint)
+    return value === undefined ? undefined : tint?.fill(value, theme)
+  }
 }
 
 /** Text stays readable on entries up to here. */

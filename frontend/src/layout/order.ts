@@ -87,21 +87,33 @@ function setPlaces(row: readonly Vertex[]): void {
 /** Sort each row by the mean place of the neighbours in the row before; vertices without any stay where they are.
  *  `flip` turns round those that tie. */
 function sweep(rows: readonly Vertex[][], downwards: boolean, flip: boolean): void {
-  for (const row of downwards ? rows : rows.toReversed()) {
-    const movable = row.filter((vertex) => (downwards ? vertex.above : vertex.below).length > 0)
-    for (const vertex of movable) {
-      let sum = 0
-      if (downwards) for (const { top } of vertex.above) sum += top.place
-      else for (const { bottom } of vertex.below) sum += bottom.place
-      vertex.score = sum / (downwards ? vertex.above : vertex.below).length
-    }
+  const compare = (a: Vertex, b: Vertex) =>
+    a.score - b.score || (flip ? b.place - a.place : a.place - b.place)
+  const sortRow = (row: Vertex[]) => {
+    for (const vertex of row) vertex.score = downwards ? meanAbove(vertex) : meanBelow(vertex)
+    const movable = row.filter((vertex) => vertex.score >= 0)
     const places = movable.map((vertex) => vertex.place)
-    movable.sort((a, b) => a.score - b.score || (flip ? b.place - a.place : a.place - b.place))
+    movable.sort(compare)
     movable.forEach((vertex, i) => {
       row[places[i] as number] = vertex
     })
     setPlaces(row)
   }
+  if (downwards) rows.forEach(sortRow)
+  else rows.toReversed().forEach(sortRow)
+}
+
+/** -1 without neighbours. */
+function meanAbove({ above }: Vertex): number {
+  let sum = 0
+  for (const { top } of above) sum += top.place
+  return above.length > 0 ? sum / above.length : -1
+}
+
+function meanBelow({ below }: Vertex): number {
+  let sum = 0
+  for (const { bottom } of below) sum += bottom.place
+  return below.length > 0 ? sum / below.length : -1
 }
 
 /** Exchange neighbours as long as that removes crossings. */
@@ -109,30 +121,40 @@ function exchange(rows: readonly Vertex[][]): void {
   let improved = true
   for (let round = 0; improved && round < 4; round++) {
     improved = false
-    for (const row of rows)
-      for (let i = 1; i < row.length; i++) {
-        const [left, right] = [row[i - 1], row[i]] as [Vertex, Vertex]
-        const gain = inversionsAbove(left, right) + inversionsBelow(left, right)
-        if (gain <= 0) continue
-        row[i - 1] = right
-        row[i] = left
-        right.place = i - 1
-        left.place = i
-        improved = true
-      }
+    for (const row of rows) improved = exchangeIn(row) || improved
   }
+}
+
+function exchangeIn(row: Vertex[]): boolean {
+  let improved = false
+  let [left] = row
+  for (let i = 1; i < row.length; i++) {
+    const right = row[i] as Vertex
+    if (left && inversionsAbove(left, right) + inversionsBelow(left, right) > 0) {
+      row[i - 1] = right
+      row[i] = left
+      right.place = i - 1
+      left.place = i
+      improved = true
+    } else left = right
+  }
+  return improved
+}
+
+function sign(difference: number): number {
+  return difference > 0 ? 1 : difference < 0 ? -1 : 0
 }
 
 /** Crossings in the gap above two neighbours, less those after an exchange. */
 function inversionsAbove({ above: left }: Vertex, { above: right }: Vertex): number {
   let sum = 0
-  for (const a of left) for (const b of right) sum += Math.sign(a.top.place - b.top.place)
+  for (const a of left) for (const b of right) sum += sign(a.top.place - b.top.place)
   return sum
 }
 
 function inversionsBelow({ below: left }: Vertex, { below: right }: Vertex): number {
   let sum = 0
-  for (const a of left) for (const b of right) sum += Math.sign(a.bottom.place - b.bottom.place)
+  for (const a of left) for (const b of right) sum += sign(a.bottom.place - b.bottom.place)
   return sum
 }
 
@@ -140,22 +162,27 @@ function inversionsBelow({ below: left }: Vertex, { below: right }: Vertex): num
  *  right by their upper end and count, in a Fenwick tree, the earlier ones that end further to the right. */
 export function crossings(rows: readonly (readonly Vertex[])[]): number {
   let sum = 0
-  for (const [rank, row] of rows.entries()) {
-    const size = rows[rank + 1]?.length ?? 0
-    if (size < 2 || row.length < 2) continue
-    const tree = new Int32Array(size + 1)
-    let before = 0
-    for (const { below } of row) {
-      for (const { bottom } of below) {
-        let notFurther = 0
-        for (let i = bottom.place + 1; i > 0; i -= i & -i) notFurther += tree[i] as number
-        sum += before - notFurther
-      }
-      // Only now, because segments of one vertex don't cross.
-      for (const { bottom } of below)
-        for (let i = bottom.place + 1; i <= size; i += i & -i) tree[i] = (tree[i] as number) + 1
-      before += below.length
+  rows.forEach((row, rank) => {
+    const below = rows[rank + 1]?.length ?? 0
+    if (row.length > 1 && below > 1) sum += crossingsBelow(row, below)
+  })
+  return sum
+}
+
+function crossingsBelow(row: readonly Vertex[], size: number): number {
+  const tree = new Int32Array(size + 1)
+  let sum = 0
+  let before = 0
+  for (const { below } of row) {
+    for (const { bottom } of below) {
+      let notFurther = 0
+      for (let i = bottom.place + 1; i > 0; i -= i & -i) notFurther += tree[i] as number
+      sum += before - notFurther
     }
+    // Only now, because segments of one vertex don't cross.
+    for (const { bottom } of below)
+      for (let i = bottom.place + 1; i <= size; i += i & -i) tree[i] = (tree[i] as number) + 1
+    before += below.length
   }
   return sum
 }

@@ -6,7 +6,8 @@ import { graphSvg } from '../export/svg.ts'
 import { measureText } from '../graph/measure.ts'
 import { pictureOf } from '../graph/picture.ts'
 import { sceneOf } from '../graph/scene.ts'
-import { tintOf } from '../graph/tint.ts'
+import { foldScene } from '../graph/stacks.ts'
+import { fillOf, tintOf } from '../graph/tint.ts'
 import { titleOf } from '../state/panels.ts'
 import { latest } from '../state/resource.ts'
 import type { Store } from '../state/store.ts'
@@ -199,13 +200,10 @@ function saveGraph(store: Store, kind: 'svg' | 'png'): void {
   const level = latest(store.level.state.value)
   if (level === undefined) return
   const theme = store.host.theme.value
-  const picture = pictureOf(sceneOf(level, measureText), store.preferences.value.dataEdges)
+  const scene = foldScene(sceneOf(level, measureText), new Set(), new Set(), measureText)
+  const picture = pictureOf(scene, store.preferences.value.dataEdges)
   const health = latest(store.health.state.value)
-  const tint = health === undefined ? null : tintOf(health)
-  const svg = graphSvg(picture, theme, (box) => {
-    const value = box.node === null ? undefined : tint?.value(box.node.index)
-    return value === undefined ? undefined : tint?.fill(value, theme)
-  })
+  const svg = graphSvg(picture, theme, fillOf(health === undefined ? null : tintOf(health), theme))
   const title = `${level.model} ${titleOf(level.node.id)}`
   if (kind === 'svg') saveSvg(svg, title)
   else void saveSvgAsPng(svg, picture.width, picture.height, title)

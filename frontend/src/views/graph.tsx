@@ -5,8 +5,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { drawGraph, type Look } from '../graph/draw.ts'
 import { measureText } from '../graph/measure.ts'
 import { boxesInView, neighbour, type Picture, type PlacedBox, pictureOf } from '../graph/picture.ts'
-import { sceneOf } from '../graph/scene.ts'
-import { type Tint, tintOf } from '../graph/tint.ts'
+import { keyOf, sceneOf } from '../graph/scene.ts'
+import { foldScene } from '../graph/stacks.ts'
+import { boxValue, fillOf, type Tint, tintOf } from '../graph/tint.ts'
 import {
   centreOn,
   fitAll,
@@ -57,7 +58,12 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const store = useStore()
   const { dataEdges, shapes } = store.preferences.value
   const theme = store.host.theme.value
-  const picture = useMemo(() => pictureOf(sceneOf(level, measureText), dataEdges), [level, dataEdges])
+  const unfolded = useSignal<ReadonlySet<string>>(new Set())
+  const selected = level.nodes.find((node) => node.id === store.selected.value)
+  const picture = useMemo(() => {
+    const shown = new Set(selected === undefined ? [] : [keyOf(['node', selected.index])])
+    return pictureOf(foldScene(sceneOf(level, measureText), unfolded.value, shown, measureText), dataEdges)
+  }, [level, dataEdges, unfolded.value, selected?.index])
   const health = latest(store.health.state.value)
   const tint = useMemo(
     () => (health === undefined || store.stat.value === null ? null : tintOf(health)),
@@ -75,10 +81,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
     theme,
     lit,
     shapes,
-    fill: (box) => {
-      const value = box.node === null ? undefined : tint?.value(box.node.index)
-      return value === undefined ? undefined : tint?.fill(value, theme)
-    },
+    fill: fillOf(tint, theme),
   }
   useDrawing(graph, picture, look)
 
@@ -95,7 +98,8 @@ function Graph({ level }: { level: Level }): JSX.Element {
   }
   const actions: NodeActions = {
     activate(box) {
-      if (box.node !== null && box.node.children > 0) open(box)
+      if (box.stack !== null) unfolded.value = new Set([...unfolded.value, box.key])
+      else if (box.node !== null && box.node.children > 0) open(box)
       else if (box.node !== null)
         store.selected.value = store.selected.value === box.node.id ? null : box.node.id
     },
@@ -186,6 +190,16 @@ function Graph({ level }: { level: Level }): JSX.Element {
         <IconButton icon="add" label="Zoom in" keys="+" onClick={() => graph.zoom(1.25)} />
         <IconButton icon="minus" label="Zoom out" keys="−" onClick={() => graph.zoom(0.8)} />
         <IconButton icon="fit" label="Fit the whole graph" keys="0" onClick={graph.fit} />
+        {unfolded.value.size > 0 && (
+          <IconButton
+            icon="fold"
+            label="Fold repeated modules again"
+            onClick={() => {
+              unfolded.value = new Set()
+              store.selected.value = null
+            }}
+          />
+        )}
       </div>
       <Minimap picture={picture} view={graph.view} pane={graph.size} look={look} />
       <Tip
@@ -263,7 +277,7 @@ function Tip({ box, graph, tint, pinned, tip, addPanel, open }: TipProps): JSX.E
     box.width * view.scale,
     box.height * view.scale,
   )
-  const value = box.node === null ? undefined : tint?.value(box.node.index)
+  const value = tint === null ? undefined : boxValue(box, tint)
   const statLine = tint === null || value === undefined ? '' : `${tint.words.title}: ${tint.text(value)}`
   return (
     <Details

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact'
 import { stripeOf } from '../graph/family.ts'
 import type { PlacedBox } from '../graph/picture.ts'
-import type { Tint } from '../graph/tint.ts'
+import { boxValue, type Tint } from '../graph/tint.ts'
 import { panelMark, type Theme } from '../heatmap/colours.ts'
 import type { Panel } from '../state/panels.ts'
 import { Icon } from './icons.tsx'
@@ -39,9 +39,9 @@ export function NodeView({
   described,
   actions,
 }: NodeViewProps): JSX.Element {
-  const { node } = box
-  const opens = node !== null && node.children > 0
-  const value = node === null ? undefined : tint?.value(node.index)
+  const { node, stack } = box
+  const opens = stack !== null || (node !== null && node.children > 0)
+  const value = tint === null ? undefined : boxValue(box, tint)
   const excluded = node?.flags.includes('excluded') ?? false
   const style = {
     left: `${box.x - box.width / 2}px`,
@@ -51,7 +51,14 @@ export function NodeView({
     '--stripe': stripeOf(box.family, theme),
     ...(value === undefined || tint === null ? {} : { '--fill': tint.fill(value, theme) }),
   }
-  const names = ['node', `node-${box.kind}`, opens && 'opens', selected && 'selected', excluded && 'excluded']
+  const names = [
+    'node',
+    `node-${box.kind}`,
+    opens && 'opens',
+    selected && 'selected',
+    excluded && 'excluded',
+    stack && 'stack',
+  ]
   return (
     <div class={names.filter(Boolean).join(' ')} style={style} data-key={box.key}>
       <button
@@ -67,7 +74,7 @@ export function NodeView({
         onBlur={() => actions.blur()}
       >
         <span class="node-title">{box.title}</span>
-        {node !== null && (
+        {box.kind === 'node' && (
           <span class="node-class">
             {tint === null ? box.subtitle : value === undefined ? 'unknown' : tint.text(value)}
           </span>
@@ -81,8 +88,8 @@ export function NodeView({
             ))}
           </span>
         )}
-        {opens && <span class="hidden">, opens</span>}
-        {opens && <Icon name="right" />}
+        {opens && <span class="hidden">{stack === null ? ', opens' : ', unfolds'}</span>}
+        {opens && <Icon name={stack === null ? 'right' : 'down'} />}
       </button>
       {node !== null && (
         <button
@@ -96,15 +103,18 @@ export function NodeView({
           <Icon name="add" />
         </button>
       )}
-      {node !== null && <Marks node={node.id} panels={panels} />}
+      <Marks box={box} panels={panels} />
     </div>
   )
 }
 
 /** Letters of the panels that show this node, dots for those of nodes inside it. */
-function Marks({ node, panels }: { node: string; panels: readonly Panel[] }): JSX.Element | null {
-  const own = panels.filter((panel) => panel.node === node)
-  const inside = panels.filter((panel) => panel.node.startsWith(`${node}/`))
+function Marks({ box, panels }: { box: PlacedBox; panels: readonly Panel[] }): JSX.Element | null {
+  const nodes = box.node !== null ? [box.node] : (box.stack ?? [])
+  const own = panels.filter((panel) => panel.node === box.node?.id)
+  const inside = panels.filter(
+    (panel) => !own.includes(panel) && nodes.some(({ id }) => `${panel.node}/`.startsWith(`${id}/`)),
+  )
   if (own.length + inside.length === 0) return null
   return (
     <span class="marks">

@@ -42,6 +42,7 @@ export function Search({ onClose }: { onClose: () => void }): JSX.Element {
     const match = list[chosen.value]
     if (event.key === 'ArrowDown') chosen.value = Math.min(list.length - 1, chosen.value + 1)
     else if (event.key === 'ArrowUp') chosen.value = Math.max(0, chosen.value - 1)
+    else if (event.key === 'Escape') closeDialog(event)
     else if (event.key === 'Enter' && match !== undefined && event.shiftKey) addPanel(match)
     else if (event.key === 'Enter' && match !== undefined) go(match)
     else return
@@ -98,6 +99,11 @@ export function Search({ onClose }: { onClose: () => void }): JSX.Element {
       </p>
     </Dialog>
   )
+}
+
+/** Escape in a search field only empties it. */
+function closeDialog(event: KeyboardEvent): void {
+  ;(event.target as Element).closest('dialog')?.close()
 }
 
 function searchStatus(query: string, failure: string, matches: Matches | undefined): string {

@@ -1,0 +1,5 @@
+/** The tab with made-up answers: what you look at here is what the tests lay out. Choose a graph as "Model". */
+import { show } from '../src/show.ts'
+import { sampleApi } from './samples.ts'
+
+show(sampleApi())

@@ -1,0 +1,22 @@
+/** The whole tab into an empty page, over any source of answers. */
+import { h, render as mount } from 'preact'
+import type { Api } from './api/api.ts'
+import { findHost } from './host.ts'
+import { createStore } from './state/store.ts'
+import css from './style/app.css?inline'
+import { App } from './views/app.tsx'
+
+export function show(api: Api): void {
+  document.documentElement.lang = 'en'
+  document.title = 'TorchExplorer'
+  if (document.querySelector('meta[name=viewport]') === null) {
+    const viewport = document.createElement('meta')
+    viewport.name = 'viewport'
+    viewport.content = 'width=device-width, initial-scale=1'
+    document.head.append(viewport)
+  }
+  const sheet = new CSSStyleSheet()
+  sheet.replaceSync(css)
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]
+  mount(h(App, { store: createStore(api, findHost()) }), document.body)
+}
