@@ -97,6 +97,11 @@ class _Record:
     parameters: list[_ParameterTaken] = field(default_factory=list)
 
     @property
+    def cut_short(self) -> bool:
+        """Whether a backward began and, now that none runs, has not come to its end: it has raised."""
+        return not self.backward and any(forward.capture.reached for forward in self.forwards)
+
+    @property
     def chosen(self) -> _Forward | None:
         """The first forward that a gradient has reached, else the first."""
         reached = (forward for forward in self.forwards if forward.capture.reached)
@@ -165,6 +170,9 @@ class Watch:
         self.follows = False
         self._missed = 0
         self._dropped = 0
+        self._version: tuple[weakref.ref[Tensor], int] | None = None
+        self._unseen = 0
+        self._uncounted = False
         self._slot = weakref.ref(Trampoline(model, self))
         follow(self)
         self._begin_step()
@@ -249,7 +257,13 @@ class Watch:
                 self._was_evaluation(record)
         elif record is not None and not record.forwards:
             self._drop(record)  # of parameters alone, and here comes a forward: a closure
+        elif record is not None and record.cut_short:
+            self._drop(record)
+            self._recorded, record = False, None
         self._evaluating = False
+        if self._version is not None:
+            self._notice_unseen_step(*self._version)
+            record = self._record
         self._tasks.clear()  # an exception may have cut a backward short
         self._forwards += 1
         if (self._recorded and not self._looks_again()) or not self._is_logged_step():
@@ -444,10 +458,37 @@ class Watch:
                 issubclass(type(found), Optimizer) and self._touches(found) for found in gc.get_objects()
             )
         if self._by_optimizer:
+            # What comes now is not ours to run eagerly, like a compiled step of the optimizer.
+            EAGER.release(self)
+            self._version = self._parameter_version()
             return
         if record is not None:
             self._take_parameters(record)
             self._finish(record)
+        self._advance()
+
+    def _parameter_version(self) -> tuple[weakref.ref[Tensor], int] | None:
+        """A parameter with a gradient, and how often it has been written to."""
+        root = self._root()
+        for parameter in root.parameters() if root is not None else ():
+            if parameter.grad is not None:
+                return weakref.ref(parameter), parameter._version
+        return None
+
+    def _notice_unseen_step(self, reference: weakref.ref[Tensor], version: int) -> None:
+        """An optimizer whose step is compiled runs no hooks of ours. But the parameters change from one
+        forward to the next; where that happens twice without a step, count backward passes instead."""
+        parameter = reference()
+        if parameter is None or parameter._version == version:
+            return
+        self._version = (reference, parameter._version)
+        self._unseen += 1
+        if self._unseen < 2:
+            return
+        self._version = None
+        self._by_optimizer, self._searched, self._uncounted = False, True, True
+        if self._record is not None:
+            self._finish(self._record)
         self._advance()
 
     def _note_backward(self, result: Any) -> None:
@@ -535,6 +576,7 @@ class Watch:
 
     def _stepped_by(self, optimizer: Optimizer) -> None:
         record = self._record
+        self._version, self._unseen, self._uncounted = None, 0, False
         if record is not None:
             if not record.parameters:
                 self._take_parameters(record)  # the forward ran inside the step: a closure
@@ -582,7 +624,7 @@ class Watch:
         slot, root = self._slot(), self._root()
         if root is not None and (slot is None or not slot.placed):
             self._slot = weakref.ref(Trampoline(root, self))
-        if self.options.compiled == "eager" and self._is_logged_step() and writes_here():
+        if self.options.compiled == "eager" and self._is_logged_step() and writes_here() and not self._uncounted:
             EAGER.hold(self)
         else:
             EAGER.release(self)

@@ -77,20 +77,20 @@ def encode_rows(rows: Rows, *, wide: bool = False) -> bytes:
     head = np.concatenate([*integers, *(planes[-_HEAD_BYTES:] for planes in floats)])
     tail = np.concatenate([planes[:-_HEAD_BYTES] for planes in floats])
 
-    chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
-    heads = [_deflate(head[:, chunk].tobytes()) for chunk in chunks]
-    tails = [tail[:, chunk].tobytes() for chunk in chunks]
-    packed = [_deflate(counts[:, chunk].tobytes()) if len(counts) else b"" for chunk in chunks]
     # Noise does not deflate. Rows without values do, and float64 columns that hold float32 values.
-    flags = _TAIL_DEFLATED if wide or np.count_nonzero(rows["status"]) > count // 8 else 0
-    if flags:
-        tails = [_deflate(tail) for tail in tails]
+    sparse = wide or bool(np.count_nonzero(rows["status"]) > count // 8)
+    chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+    heads = [_deflate(head[:, chunk].tobytes(), sparse) for chunk in chunks]
+    tails = [tail[:, chunk].tobytes() for chunk in chunks]
+    if sparse:
+        tails = [_deflate(stream, sparse) for stream in tails]
+    packed = [_deflate(counts[:, chunk].tobytes(), sparse) if len(counts) else b"" for chunk in chunks]
 
     streams = [stream for triple in zip(heads, tails, packed, strict=True) for stream in triple]
     widths = bytearray(_COLUMNS + 1)
     for index, planes in zip((*_INTEGERS, *_FLOATS, _COLUMNS), (*integers, *floats, counts), strict=True):
         widths[index] = len(planes)
-    header = _HEADER.pack(VERSION, flags, bins, count, CHUNK) + widths
+    header = _HEADER.pack(VERSION, _TAIL_DEFLATED if sparse else 0, bins, count, CHUNK) + widths
     record = b"".join([header, struct.pack(f"<{len(streams)}I", *map(len, streams)), *streams])
     return zlib.crc32(record).to_bytes(_CRC, "little") + record
 
@@ -168,9 +168,10 @@ def _float_planes(columns: npt.NDArray[np.float64], wide: bool) -> list[npt.NDAr
     return found
 
 
-def _deflate(data: bytes) -> bytes:
-    # Matches are rare in planes this short; Huffman coding alone is faster and no larger.
-    stream = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
+def _deflate(data: bytes, sparse: bool) -> bytes:
+    # Between rows with values, matches are rare: Huffman coding alone is faster and no larger.
+    strategy = zlib.Z_DEFAULT_STRATEGY if sparse else zlib.Z_HUFFMAN_ONLY
+    stream = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
     return stream.compress(data) + stream.flush()
 
 

@@ -435,7 +435,7 @@ class ZeroAndNoGradients(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a = nn.Linear(4, 4)
-        names = "marked signed drawn counted floored zeros data stepped looked_up binned"
+        names = "marked signed drawn counted floored zeros data stepped looked_up"
         self.sinks = nn.ModuleDict({name: nn.Linear(4, 4) for name in names.split()})
 
     def forward(self, x: Tensor) -> Tensor:
@@ -450,7 +450,6 @@ class ZeroAndNoGradients(nn.Module):
             "zeros": torch.zeros_like(h),
             "data": h.data.clone(),
             "stepped": torch.heaviside(h, torch.ones(())).detach(),
-            "binned": torch.bincount(torch.arange(5) % 4, h[:, 0], minlength=4)[None],
             "looked_up": torch.arange(20.0).view(5, 4)[h.argmax(-1)],
         }
         return sum((self.sinks[name](value) for name, value in values.items()), doubled)
@@ -460,14 +459,38 @@ class ZeroAndNoGradients(nn.Module):
     {
         ".": """in0 > a > out0; a > sinks.signed; a > sinks.drawn; a > sinks.floored
                 a ..> sinks.marked; a ..> sinks.counted; a ..> sinks.data; a ..> sinks.stepped
-                a ..> sinks.looked_up; a ..> sinks.binned
+                a ..> sinks.looked_up
                 sinks.marked > out0; sinks.signed > out0; sinks.drawn > out0; sinks.counted > out0
                 sinks.floored > out0; sinks.zeros > out0; sinks.data > out0; sinks.stepped > out0
-                sinks.looked_up > out0; sinks.binned > out0"""
+                sinks.looked_up > out0"""
     }
 )
 def zero_and_no_gradients() -> Built:
     return ZeroAndNoGradients(), on(torch.randn(5, 4))
+
+
+class WithoutDerivative(nn.Module):
+    """The operator has a node in the graph, but one that raises as soon as a gradient reaches it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        binned = torch.bincount(torch.arange(5) % 4, self.a(x)[:, 0], minlength=4)
+        assert binned.requires_grad
+        return self.b(binned.float())
+
+
+@case({".": "in0 > a ..> b > out0"})
+def operator_without_derivative() -> Built:
+    x = torch.randn(5, 4)
+
+    def run(model: nn.Module) -> None:
+        model(x)
+
+    return WithoutDerivative(), run
 
 
 @case({".": "in0 ..> embed > 1 > out0", "embed": "in0 ..> out0"})

@@ -410,3 +410,14 @@ def wait_until(condition, seconds: float = 5) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def test_tensorboardx_gets_its_own_kind_of_messages(tmp_path):
+    tensorboardX = pytest.importorskip("tensorboardX")
+    with tensorboardX.SummaryWriter(str(tmp_path)) as writer:
+        background_of(writer).submit(values_at(2), 1)
+
+        assert background_of(writer).flush()
+        assert background_of(writer).failed == ""
+
+    assert [step for step, _ in stored(tmp_path)] == [2]

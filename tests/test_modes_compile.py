@@ -15,6 +15,12 @@ from tensorboard_torchexplorer.capture.dynamo import EAGER, _stance
 from tensorboard_torchexplorer.schema import Status
 from tests.recording import assert_row_holds, read_back
 
+# The compiler's own, while it traces.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning"),
+]
+
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
 
 
@@ -39,11 +45,25 @@ class Graphs:
         return graph.forward
 
 
+class Body(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.ReLU(inplace=True))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Head(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.ReLU(inplace=True))
-        self.head = nn.Linear(8, 3)
+        self.body = Body()
+        self.head = Head(8, 3)
 
     def forward(self, x):
         return self.head(attach(self.body(x), "hidden"))
@@ -145,7 +165,7 @@ def test_idle_steps_keep_their_graphs_and_logged_ones_are_recorded(way, when, fu
     assert seen.steps[-2:] == [3, 6]
     for at in range(-2, 0):
         assert seen.status(".", "output", "grad", "output", at) == Status.OK
-        assert seen.status("head", "input", "value", "input", at) == Status.OK
+        assert seen.status("head", "input", "value", "x", at) == Status.OK
         assert seen.status("head", "param", "grad", "weight", at) == Status.OK
     assert seen.history.infos[-1].faults == []
 
@@ -157,7 +177,7 @@ def test_graph_breaks_stay_as_many(way, tmp_path):
 
     assert watched[0] == plain[0]
     assert watched[2] == plain[2]
-    assert plain[2]["breaks"] == (0 if way == "children" else 1)
+    assert (plain[2]["breaks"] > 0) == (way != "children")
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
@@ -335,7 +355,11 @@ def test_a_compiled_optimizer_is_not_changed(tmp_path):
 
     assert all(torch.equal(a, b) for a, b in zip(results[True][0], results[False][0], strict=True))
     assert results[True][1:] == results[False][1:]
-    assert 0 in read_back(str(tmp_path / "True")).steps
+    seen = read_back(str(tmp_path / "True"))
+    # Steps without hooks are noticed by changed parameters, then backward passes are counted.
+    assert seen.steps == [0, 2, 4]
+    assert seen.status("head", "output", "grad", "output") == Status.OK
+    assert seen.status("head", "param", "grad", "weight") == Status.OK
 
 
 def test_compiled_functions_of_others_are_compiled_between_logged_steps(tmp_path):

@@ -259,3 +259,12 @@ def test_frozen_and_blank_rows_take_next_to_nothing():
     rows["status"] = Status.FROZEN
 
     assert len(encode_rows(rows)) < 200
+
+
+def test_blank_rows_among_others_take_next_to_nothing():
+    rows = some_rows(128)
+    alone = len(encode_rows(rows[:16]))
+    rows[16:] = np.zeros((), rows.dtype)
+    rows["status"][16:] = Status.EVAL
+
+    assert len(encode_rows(rows)) < alone + 400

@@ -59,9 +59,9 @@ def count_frame() -> None:
     """Tell a region with fullgraph=True, which ends in an error where it has run no compiled frame, that it
     has run one."""
     if _set_count is not None:
-        count = _set_count(1)
-        if count < 0:  # the region is not of that kind
-            _set_count(count)
+        count = _set_count(-1)  # a count that is on can't be set but by turning it off first
+        if count >= 0:
+            _set_count(max(count, 1))
 
 
 class _EagerStance:
@@ -120,7 +120,9 @@ def _stance() -> str:
 def is_compiled(module: nn.Module) -> bool:
     """Whether calls of this very module go to a compiled function."""
     slot = module.__dict__.get("_compiled_call_impl")
-    return is_wrapper(module) or (slot is not None and not getattr(slot, "is_trampoline", False))
+    while getattr(slot, "is_trampoline", False):
+        slot = slot.inner
+    return is_wrapper(module) or slot is not None
 
 
 def is_wrapper(module: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Parameter, Port, Series
 from .calls import Call, escape
-from .survey import Survey, own_parameters
+from .survey import CONTAINERS, Survey, own_parameters
 
 MAX_DEPTH = 64
 """Nesting deeper than this (a recursive module) is cut, with a note that counts what was cut."""
@@ -118,9 +118,14 @@ class GraphBuilder:
 
     def add_uncalled(self, survey: Survey) -> None:
         """Nodes for modules that own parameters but have never been seen called, below the nearest
-        ancestor that has: their weights are used by other means (`.forward()`, a fused kernel)."""
+        ancestor that has: their weights are used by other means (`.forward()`, a fused kernel). The
+        children of modules that were passed by in this way get a note."""
         for module, path in survey.paths.items():
-            if path in self._first_node or not any(True for _ in own_parameters(module)):
+            if path in self._first_node:
+                continue
+            if not isinstance(module, CONTAINERS) and type(module).forward is not nn.Module.forward:
+                self._note_children(module, path)
+            if not any(True for _ in own_parameters(module)):
                 continue
             above = path
             while above and above not in self._first_node:
@@ -132,6 +137,12 @@ class GraphBuilder:
             node_id = name if self.nodes[parent].parent < 0 else f"{self.nodes[parent].id}/{name}"
             if node_id not in self._node_of:
                 self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=[NOT_CALLED]))
+
+    def _note_children(self, module: nn.Module, path: str) -> None:
+        for name in module._modules:
+            child = self._first_node.get(f"{path}.{name}" if path else name)
+            if child is not None:
+                self._note(child, f"{path!r} around it was {NOT_CALLED}")
 
     def add_unobserved(self, root: nn.Module, survey: Survey) -> None:
         """Nodes for a model of which no forward has been seen, so that its parameters have a place."""

@@ -30,7 +30,7 @@ export function foldScene(
 
 /** Equal for calls of the same class with the same options, size and number of calls inside. */
 function signatureOf({ key, node }: Box): string {
-  if (node === null) return key
+  if (node === null || node.class_name === '') return key
   const { class_name, children, size, extra, parameters } = node
   return JSON.stringify([
     class_name,

@@ -121,6 +121,10 @@ interface Strand {
 /** Beyond all fragments of one path. */
 const FAR = 1e9
 
+/** Nodes change sides only for this share of crossings, and for more than one: siblings in execution order are worth
+ *  more. */
+const SIMILAR = 0.15
+
 /** Nearest to the path first. A fragment takes the side where its lines cross fewer of those already placed. If that
  *  is equal, a lane takes the side with fewer nodes beside it, else the right one, so that nested skips stay
  *  together; nodes go left or right as they run before or after their neighbour on the path, unless that side is
@@ -149,9 +153,10 @@ function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Frag
           most = Math.max(most, filled[side].get(rank) ?? 0)
         return most
       }
-      const more = crossings(-1) - crossings(1)
+      const [left, right] = [crossings(-1), crossings(1)]
+      const similar = part.head ? Math.max(1, SIMILAR * Math.min(left, right)) : 0
       let side: Side
-      if (more !== 0) side = more < 0 ? -1 : 1
+      if (Math.abs(left - right) > similar) side = left < right ? -1 : 1
       else if (!part.head) side = load(-1) < load(1) ? -1 : 1
       else {
         side = part.head.index < runsAt(neighbour(part)) ? -1 : 1

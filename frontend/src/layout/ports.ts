@@ -3,7 +3,7 @@ import type { Segment, Vertex } from './model.ts'
 import type { LayoutOptions } from './types.ts'
 
 /** Lines that enter a node closer together than this are merged: their arrow heads would cover each other. */
-const CLOSEST = 8
+const CLOSEST = 7
 
 /** Room between a port and the node's rounded corner. */
 const CORNER = 9
@@ -40,46 +40,70 @@ function byBottom(a: Segment, b: Segment): number {
 
 /** How far from the centre a port may be. */
 function reach(vertex: Vertex): number {
-  return Math.max(1, vertex.width / 2 - CORNER)
+  return Math.max(vertex.width / 4, vertex.width / 2 - CORNER)
 }
 
 function enter(vertex: Vertex, options: LayoutOptions): void {
-  const segments = vertex.above.toSorted((a, b) => a.topX - b.topX || a.top.place - b.top.place)
-  const centre = segments.findIndex((segment) => segment.topX === vertex.x && !segment.reversed)
-  const room = reach(vertex)
-  if (centre === -1) {
-    spread(segments, vertex.x - room, vertex.x + room, vertex.x, options)
+  const [only] = vertex.above
+  if (only && vertex.above.length === 1 && only.topX === vertex.x) {
+    only.bottomX = vertex.x
     return
   }
+  const sorted = vertex.above.toSorted((a, b) => a.topX - b.topX || a.top.place - b.top.place)
+  const segments = sorted.filter((segment) => !segment.reversed)
+  const reversed = sorted.filter((segment) => segment.reversed)
+  const { left, right } = enterReversed(vertex, reversed, options)
+  const centre = segments.findIndex((segment) => segment.topX === vertex.x)
   const aligned = segments[centre]
-  if (aligned) aligned.bottomX = vertex.x
-  const gap = Math.min(options.portGap, room)
-  spread(segments.slice(0, centre), vertex.x - room, vertex.x - gap, vertex.x, options)
-  spread(segments.slice(centre + 1), vertex.x + gap, vertex.x + room, vertex.x, options)
+  if (!aligned) {
+    spread(segments, left, right, vertex.x, options.portGap)
+    return
+  }
+  aligned.bottomX = vertex.x
+  const before = segments.slice(0, centre)
+  const after = segments.slice(centre + 1)
+  // Both sides alike, unless one of them is merged.
+  const gaps = [(vertex.x - left) / before.length, (right - vertex.x) / after.length]
+  const gap = Math.min(options.portGap, ...gaps.filter((room) => room >= CLOSEST))
+  spread(before, left, vertex.x - gap, vertex.x, gap)
+  spread(after, vertex.x + gap, right, vertex.x, gap)
 }
 
-/** Ports for segments, sorted by `topX`, between `low` and `high` and as near to `centre` as their number allows. */
-function spread(
-  segments: readonly Segment[],
-  low: number,
-  high: number,
-  centre: number,
-  options: LayoutOptions,
-): void {
+/** Reversed lines, which leave upwards, get the outer ports. Returns what is left for the others. */
+function enterReversed(vertex: Vertex, reversed: readonly Segment[], { portGap }: LayoutOptions) {
+  const gap = Math.min(portGap, reach(vertex) / (reversed.length + 1))
+  let left = vertex.x - reach(vertex)
+  let right = vertex.x + reach(vertex)
+  for (const segment of reversed)
+    if (segment.topX < vertex.x) {
+      segment.bottomX = left
+      left += gap
+    }
+  for (const segment of reversed.toReversed())
+    if (segment.topX >= vertex.x) {
+      segment.bottomX = right
+      right -= gap
+    }
+  return { left, right }
+}
+
+/** Ports for segments, sorted by `topX`, between `low` and `high`, `gap` apart, and as near to `centre` as their
+ *  number allows. */
+function spread(segments: readonly Segment[], low: number, high: number, centre: number, gap: number): void {
   const count = segments.length
-  if (count === 0) return
-  const gap = count > 1 ? Math.min(options.portGap, (high - low) / (count - 1)) : 0
-  if (count > 1 && gap < CLOSEST) {
-    merge(segments, low, high, centre)
+  const fitting = count > 1 ? Math.min(gap, (high - low) / (count - 1)) : gap
+  if (fitting < CLOSEST) {
+    merge(segments, low, high, centre, gap)
     return
   }
-  const middle = Math.max(low + (gap * (count - 1)) / 2, Math.min(high - (gap * (count - 1)) / 2, centre))
-  const wishes = segments.map((segment, i) =>
-    segment.topX >= low && segment.topX <= high ? segment.topX : middle + (i - (count - 1) / 2) * gap,
+  const half = (fitting * (count - 1)) / 2
+  const middle = Math.max(low + half, Math.min(high - half, centre))
+  const wishes = segments.map(({ topX }, i) =>
+    topX >= low && topX <= high ? topX : middle - half + i * fitting,
   )
-  apart(wishes, gap, low, high).forEach((x, i) => {
-    const segment = segments[i]
-    if (segment) segment.bottomX = x
+  const ports = apart(wishes, fitting, low, high)
+  segments.forEach((segment, i) => {
+    segment.bottomX = ports[i] as number
   })
 }
 
@@ -96,17 +120,16 @@ function apart(wishes: readonly number[], gap: number, low: number, high: number
 }
 
 /** One port for all that come from one side. */
-function merge(segments: readonly Segment[], low: number, high: number, centre: number): void {
+function merge(segments: readonly Segment[], low: number, high: number, centre: number, gap: number): void {
   const left = segments.filter((segment) => segment.topX < centre)
   const right = segments.filter((segment) => segment.topX >= centre)
-  const ports = [
-    Math.max(low, Math.min(high, centre - CLOSEST)),
-    Math.min(high, Math.max(low, centre + CLOSEST)),
-  ]
-  ;[left, right].forEach((group, side) => {
+  const within = (x: number) => Math.max(low, Math.min(high, x))
+  for (const [group, port] of [
+    [left, within(centre - gap / 2)] as const,
+    [right, within(centre + gap / 2)] as const,
+  ])
     for (const segment of group) {
-      segment.bottomX = ports[side] as number
+      segment.bottomX = port
       segment.merged = group.length > 1
     }
-  })
 }

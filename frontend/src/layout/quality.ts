@@ -34,28 +34,26 @@ export function trespasses({ nodes, edges }: Layout): [Route, Placed][] {
   return found
 }
 
-/** Pairs of edges without a common end that run over each other for more than a point. */
-export function coverings({ edges }: Layout): [Route, Route][] {
+/** Pairs of edges without a common end that run along each other, less than `distance` apart, for more than that. */
+export function coverings({ edges }: Layout, distance: number): [Route, Route][] {
   const found: [Route, Route][] = []
   for (const vertical of [true, false]) {
-    const lines = new Map<number, { edge: Route; low: number; high: number }[]>()
-    for (const edge of edges)
-      for (const [a, b] of pieces(edge)) {
-        if ((a.x === b.x) !== vertical) continue
+    const lines = edges
+      .flatMap((edge) => pieces(edge).map(([a, b]) => ({ edge, a, b })))
+      .filter(({ a, b }) => (a.x === b.x) === vertical)
+      .map(({ edge, a, b }) => {
         const [at, from, to] = vertical ? [a.x, a.y, b.y] : [a.y, a.x, b.x]
-        const line = lines.get(at) ?? []
-        lines.set(at, line)
-        line.push({ edge, low: Math.min(from, to), high: Math.max(from, to) })
-      }
-    for (const line of lines.values()) {
-      line.sort((a, b) => a.low - b.low)
-      line.forEach((one, i) => {
-        for (const other of line.slice(i + 1)) {
-          if (other.low >= one.high) break
-          if (!related(one.edge, other.edge)) found.push([one.edge, other.edge])
-        }
+        return { edge, at, low: Math.min(from, to), high: Math.max(from, to) }
       })
-    }
+      .sort((a, b) => a.at - b.at)
+    lines.forEach((one, i) => {
+      for (let j = i + 1; j < lines.length; j++) {
+        const other = lines[j] as typeof one
+        if (other.at - one.at >= distance) break
+        const common = Math.min(one.high, other.high) - Math.max(one.low, other.low)
+        if (common > distance && !related(one.edge, other.edge)) found.push([one.edge, other.edge])
+      }
+    })
   }
   return found
 }

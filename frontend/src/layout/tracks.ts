@@ -114,10 +114,11 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
 
 function takeFirst(waiting: Waiting[]): Waiting {
   let best = 0
-  waiting.forEach((item, i) => {
-    const { waitsFor, gain } = waiting[best] as Waiting
-    if (item.waitsFor < waitsFor || (item.waitsFor === waitsFor && item.gain > gain)) best = i
-  })
+  for (let i = 1; i < waiting.length; i++) {
+    const [item, known] = [waiting[i] as Waiting, waiting[best] as Waiting]
+    if (item.waitsFor < known.waitsFor || (item.waitsFor === known.waitsFor && item.gain > known.gain))
+      best = i
+  }
   return waiting.splice(best, 1)[0] as Waiting
 }
 
@@ -135,17 +136,22 @@ function overlap(a: Net, b: Net): boolean {
   return a.low <= b.high + CLEAR && b.low <= a.high + CLEAR
 }
 
-/** Crossings of two nets if `upper` has the higher track. */
+/** Crossings of two nets if `upper` has the higher track; places where they run side by side count as well. */
 function crossings(upper: Net, lower: Net): number {
   let sum = 0
-  for (const x of upper.bottoms) if (x > lower.low && x < lower.high) sum++
+  for (const x of upper.bottoms) {
+    if (x > lower.low && x < lower.high) sum++
+    for (const other of lower.tops) if (other - x < 2 * CLEAR && x - other < 2 * CLEAR) sum++
+  }
   for (const x of lower.tops) if (x > upper.low && x < upper.high) sum++
   return sum
 }
 
 /** Does `upper` come down where `lower` goes on? */
 function mustPrecede(upper: Net, lower: Net): boolean {
-  return upper.tops.some((top) => lower.bottoms.some((bottom) => Math.abs(top - bottom) < CLEAR))
+  for (const top of upper.tops)
+    for (const bottom of lower.bottoms) if (top - bottom < CLEAR && bottom - top < CLEAR) return true
+  return false
 }
 
 /** Let the net end at a free x, from where its rest goes on. */

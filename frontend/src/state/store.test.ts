@@ -146,6 +146,7 @@ describe('an address', () => {
     store = createStore(api, host)
     await rest()
     store.step.value = 10
+    await rest(300)
     store.openLevel('layer1')
     await rest()
     expect(host.hash()).toContain('node=layer1')

@@ -22,6 +22,8 @@ import { type Preferences, storedPreferences } from './preferences.ts'
 import { latest, type Resource, resource } from './resource.ts'
 
 const POLL_MS = 3000
+/** Browsers allow some 200 changes of the address in 10 seconds, fewer than a scrubber makes. */
+const ADDRESS_MS = 200
 /** While the scrubber moves, wait this long for it to rest before asking for colours. */
 const SETTLE_MS = 60
 
@@ -180,8 +182,14 @@ export function createStore(api: Api, host: Host): Store {
     }),
     effect(() => {
       if (!host.visible.value) return
-      host.writeLink(toLink(choice.value), writing)
-      writing = 'replace'
+      const link = toLink(choice.value)
+      if (writing === 'push') {
+        writing = 'replace'
+        host.writeLink(link, 'push')
+        return
+      }
+      const timer = setTimeout(() => host.writeLink(link, 'replace'), ADDRESS_MS)
+      return () => clearTimeout(timer)
     }),
   ]
   host.onLink(() => apply(fromLink(host.readLink())))

@@ -1,5 +1,5 @@
 /** The left pane: the graph of one level. Wires lie on a canvas, nodes in view are buttons over it. */
-import { effect, type Signal, useComputed, useSignal } from '@preact/signals'
+import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { drawGraph, type Look } from '../graph/draw.ts'
@@ -121,10 +121,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
   }
 
   const currentKey = picture.box(graph.current.value)?.key ?? selectedBox?.key ?? picture.boxes[0]?.key
-  const shown = withKeys(picture, graph.shown.value, [
-    focused.value,
-    graph.view.value === null ? null : currentKey,
-  ])
+  const shown = withKeys(picture, graph.shown.value, [focused.value, graph.ready.value ? currentKey : null])
   const detailed = picture.box(hovered.value ?? focused.value ?? selectedBox?.key ?? '')
   const panels = store.panels.list.value.filter((panel) => panel.model === model)
 
@@ -157,12 +154,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
 
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: keys of the buttons inside
-    <div
-      class="pane"
-      ref={graph.pane}
-      onKeyDown={keys}
-      data-far={(graph.view.value?.scale ?? 1) < TEXT_SCALE}
-    >
+    <div class="pane" ref={graph.pane} onKeyDown={keys}>
       <canvas ref={graph.canvas} class="wires" />
       {/* biome-ignore lint/a11y/useSemanticElements: a fieldset is for forms */}
       <div
@@ -295,7 +287,10 @@ function Tip({ box, graph, tint, pinned, tip, addPanel, open }: TipProps): JSX.E
 }
 
 export interface GraphView {
+  /** It changes with every frame of a move: read it in effects, not while rendering the whole graph. */
   readonly view: Signal<View | null>
+  /** Whether there is a view yet. */
+  readonly ready: ReadonlySignal<boolean>
   readonly size: Signal<Size>
   readonly shown: Signal<readonly PlacedBox[]>
   /** Key of the box that is the tab stop. */
@@ -318,6 +313,7 @@ function useGraph(key: string, picture: Picture): GraphView {
   const view = useSignal<View | null>(null)
   const shown = useSignal<readonly PlacedBox[]>([])
   const current = useSignal('')
+  const ready = useComputed(() => view.value !== null)
   const newest = useRef(picture)
   newest.current = picture
 
@@ -385,6 +381,7 @@ function useGraph(key: string, picture: Picture): GraphView {
     const middle = (): { x: number; y: number } => ({ x: size.peek().width / 2, y: size.peek().height / 2 })
     return {
       view,
+      ready,
       size,
       shown,
       current,
