@@ -27,7 +27,7 @@ DEMO_SERVE ?= 1
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 APT := DEBIAN_FRONTEND=noninteractive apt-get
-CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
+FIND_CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
 STATIC := tensorboard_torchexplorer/static
 
 .PHONY: setup demo check test bench clean python-check frontend-check bundle-check chromium
@@ -46,7 +46,7 @@ check: python-check frontend-check
 # pytest comes last, so that its summary closes the output.
 test: check bundle-check chromium
 	cd frontend && npm test
-	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$$($(CHROMIUM)) npm run e2e
+	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$${CHROMIUM:-$$($(FIND_CHROMIUM))} npm run e2e
 	$(RUN) -m pytest
 
 python-check: $(VENV)/.dev
@@ -60,7 +60,7 @@ frontend-check: frontend/node_modules/.package-lock.json
 # The committed bundle is what a fresh build of the sources gives.
 bundle-check: frontend/node_modules/.package-lock.json
 	cd frontend && npm run build -- --outDir dist --logLevel warn
-	diff -r frontend/dist $(STATIC) || { echo "$(STATIC) is stale: cd frontend && npm run build"; exit 1; }
+	diff -rq frontend/dist $(STATIC) || { echo "$(STATIC) is stale: cd frontend && npm run build"; exit 1; }
 
 bench: $(VENV)/.dev
 	$(RUN) benchmarks/overhead.py
@@ -93,4 +93,4 @@ frontend/node_modules/.package-lock.json: frontend/package-lock.json frontend/pa
 	touch $@
 
 chromium:
-	$(CHROMIUM) >/dev/null || { $(APT) update && $(APT) install -y chromium; }
+	[ -n "$${CHROMIUM:-}" ] || $(FIND_CHROMIUM) >/dev/null || { $(APT) update && $(APT) install -y chromium; }

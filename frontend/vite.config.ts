@@ -18,6 +18,8 @@ export default defineConfig({
     },
   },
   test: {
+    // Property tests take seconds on a busy machine.
+    testTimeout: 60_000,
     include: ['src/**/*.test.ts', 'src/**/*.test.tsx'],
     benchmark: { include: ['bench/**/*.bench.ts', 'src/**/*.bench.ts'] },
   },

@@ -83,7 +83,12 @@ class Background:
             self._queue.append(_Queued(task, nbytes, writer))
             self._bytes += nbytes
             if self._thread is None:
-                self._start()
+                try:
+                    self._start()
+                except RuntimeError as error:  # no more threads, or the interpreter is going down
+                    self._thread = None
+                    self._fail(error)
+                    return False
             self._changed.notify_all()
         return True
 
@@ -188,7 +193,7 @@ class Background:
 
 
 def _run(reference: weakref.ref[Background], changed: threading.Condition) -> None:
-    """The loop of the thread. While it waits, it must keep neither the Background nor the writer alive."""
+    """The loop of the thread. It ends soon after the writer is gone, which it must not keep alive."""
     flushed_at = time.monotonic()
     while True:
         with changed:
@@ -197,25 +202,20 @@ def _run(reference: weakref.ref[Background], changed: threading.Condition) -> No
                 return
             queued = background._take()
             if queued is None:
-                if background._closed:
+                if background._closed or background._writer() is None:
                     background._thread = None
                     return
-                pause = FLUSH_SECONDS if background._unflushed else None
-                del background
-                changed.wait(pause)
-                background = reference()
-        if background is not None and queued is not None:
+                changed.wait(FLUSH_SECONDS if background._unflushed else None)
+        if queued is not None:
             background._perform(queued)
             background._done(queued)
         # TensorFlow's files are buffered, and two minutes are long for someone who watches a run begin.
         if (
-            background is not None
-            and background._unflushed
+            background._unflushed
             and time.monotonic() - flushed_at >= FLUSH_SECONDS
             and background._flush_file(only_if_idle=True)
         ):
             flushed_at = time.monotonic()
-        del queued, background
 
 
 def _wake(changed: threading.Condition) -> None:

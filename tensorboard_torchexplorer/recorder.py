@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
+import threading
 import time
 import uuid
 import weakref
@@ -48,7 +48,7 @@ from .stepping import follow, unfollow
 
 _SESSION = uuid.uuid4().hex[:12]
 _MAX_TRACES = 8
-"""Traced forwards in a row for a model whose call tree is new at every logged step."""
+"""Traced forwards in a row to see an invocation again, or for known ones in ever new orders."""
 
 _MAX_MISSED = 2
 """Logged steps in a row without a forward in sight that are made up for at the next step."""
@@ -57,6 +57,9 @@ _NO_FORWARD = (
     "optimizer steps, but no forward of the model was seen. Is it called inside a compiled function, by "
     "its .forward(), by copies of it, or in another process? Parameters are recorded all the same"
 )
+
+_MAX_PASSED_BY = 20
+"""Forwards of other threads that wait for the end of a step which one thread has begun."""
 
 _MAX_FORWARDS = 3
 """Forwards of a step that are looked at while none has seen a backward yet."""
@@ -95,6 +98,8 @@ class _Record:
     found_inf: Taken | None = None
     skipped: bool = False
     parameters: list[_ParameterTaken] = field(default_factory=list)
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    passed_by: int = 0
 
     @property
     def cut_short(self) -> bool:
@@ -153,7 +158,9 @@ class Watch:
         self._record: _Record | None = None
         self._signatures: set[int] = set()
         self._pending = True
-        self._traces = 0
+        self._traced: set[str] = set()
+        self._untraced: set[str] = set()
+        self._tries = self._orders = 0
         self._active = False
         self._closed = False
         self._ever_trained = False
@@ -172,7 +179,9 @@ class Watch:
         self._dropped = 0
         self._version: tuple[weakref.ref[Tensor], int] | None = None
         self._unseen = 0
+        self._stepping = False
         self._uncounted = False
+        self._deciding = threading.Lock()
         self._slot = weakref.ref(Trampoline(model, self))
         follow(self)
         self._begin_step()
@@ -236,7 +245,7 @@ class Watch:
         if self._active or self._closed or current_graph_task() is not None or os.getpid() != self._pid:
             return None
         root = self._root()
-        if root is None:
+        if root is None or self._is_busy_elsewhere(True) or not self._deciding.acquire(blocking=False):
             return None
         phase: Phase | None
         try:
@@ -248,6 +257,23 @@ class Watch:
         except Exception as error:
             self._faults.report("", "the choice of forwards", error)
             return None
+        finally:
+            self._deciding.release()
+
+    def _is_busy_elsewhere(self, forward: bool = False) -> bool:
+        """Whether another thread is in the middle of a logged step (Hogwild): it has it for itself. But not
+        for ever: that thread may have run a single `forward`."""
+        record = self._record
+        if record is None or record.thread is threading.current_thread() or not record.thread.is_alive():
+            return False
+        if current_graph_task() is not None:  # a backward has threads of its own
+            return False
+        record.passed_by += forward
+        if record.passed_by > _MAX_PASSED_BY:
+            self._drop(record)
+            self._recorded = False
+            return False
+        return True
 
     def _training_due(self, root: nn.Module) -> Phase | None:
         record = self._record
@@ -343,21 +369,22 @@ class Watch:
         try:
             if forward is None:
                 return plain(*args, **kwargs)
-            result = forward.run(plain, args, kwargs, self._backward_started)
-        except BaseException:
-            # The user's own, or an interrupt: the step may be tried again.
-            if phase == "train" and self._record is None:
-                self._recorded = False
-            raise
+            try:
+                result = forward.run(plain, args, kwargs, self._backward_started)
+            except BaseException:
+                # The user's own, or an interrupt: the step may be tried again.
+                if phase == "train" and self._record is None:
+                    self._recorded = False
+                raise
+            try:
+                self._after_forward(forward, seen, phase)
+            except Exception as error:
+                self._faults.report("", "the end of a logged forward", error)
+            return result
         finally:
             self._active = False
             if phase == "eval" and self._record is None:
                 EAGER.release(self)
-        try:
-            self._after_forward(forward, seen, phase)
-        except Exception as error:
-            self._faults.report("", "the end of a logged forward", error)
-        return result
 
     def _prepare(self, root: nn.Module, phase: Phase) -> tuple[Survey, ForwardCapture]:
         traced = self._pending
@@ -405,15 +432,7 @@ class Watch:
 
     def _after_forward(self, forward: ForwardCapture, seen: Survey, phase: Phase) -> None:
         calls = forward.calls
-        signature = hash(tuple((call.id, len(call.inputs), len(call.outputs)) for call in calls))
-        if self._pending:
-            self._signatures.add(signature)
-            self._pending = False
-        elif signature not in self._signatures and self._traces < _MAX_TRACES:
-            self._pending = True  # seen without its edges: trace the next logged step
-            self._traces += 1
-        elif signature in self._signatures:
-            self._traces = 0
+        self._news_of_calls(calls)
         if phase == "eval":
             mark_fused(calls, self._builder.was_called)
         nodes = self._builder.add_calls(calls, seen)
@@ -426,6 +445,27 @@ class Watch:
         self._record.forwards.append(_Forward(forward, nodes))
         if not self._written:
             self._write_graph()
+
+    def _news_of_calls(self, calls: list[Call]) -> None:
+        """Decide whether the next logged forward is to be traced: while invocations are known of which
+        none was (a rare branch may take several tries), or where known ones came in a new order."""
+        signature = hash(tuple((call.id, len(call.inputs), len(call.outputs)) for call in calls))
+        ids = {call.id for call in calls}
+        if self._pending:
+            self._signatures.add(signature)
+            self._traced |= ids
+            self._untraced -= ids
+            self._tries -= 1
+        elif not ids <= self._traced:
+            self._untraced |= ids - self._traced
+            self._tries = _MAX_TRACES
+        elif signature in self._signatures:
+            self._orders = 0
+        elif self._orders < _MAX_TRACES:
+            self._orders += 1
+            self._pending = True
+            return
+        self._pending = bool(self._untraced) and self._tries > 0
 
     # --- backward --------------------------------------------------------------------------------
 
@@ -460,7 +500,8 @@ class Watch:
         if self._by_optimizer:
             # What comes now is not ours to run eagerly, like a compiled step of the optimizer.
             EAGER.release(self)
-            self._version = self._parameter_version()
+            if not self._stepping:
+                self._version = self._parameter_version()
             return
         if record is not None:
             self._take_parameters(record)
@@ -506,7 +547,7 @@ class Watch:
 
     def _touches(self, optimizer: Optimizer) -> bool:
         """Whether the optimizer holds a parameter of the model, in the process that watches it."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or self._is_busy_elsewhere():
             return False
         if self.options.optimizer is not None:
             return optimizer is self.options.optimizer
@@ -527,7 +568,8 @@ class Watch:
             if self._touches(optimizer):
                 if self._by_optimizer or not self._searched:
                     self._open_without_forward(optimizer)
-                self._by_optimizer = True
+                self._by_optimizer = self._stepping = True
+                self._version = None
                 if self._record is not None and not self._record.parameters:
                     self._take_parameters(self._record)
                     self._take_fused_scale(self._record, optimizer)
@@ -576,7 +618,8 @@ class Watch:
 
     def _stepped_by(self, optimizer: Optimizer) -> None:
         record = self._record
-        self._version, self._unseen, self._uncounted = None, 0, False
+        self._version, self._unseen = None, 0
+        self._stepping = self._uncounted = False
         if record is not None:
             if not record.parameters:
                 self._take_parameters(record)  # the forward ran inside the step: a closure

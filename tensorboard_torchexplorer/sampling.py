@@ -183,12 +183,19 @@ class Sampler:
         if gradient.dim() == 0:
             gradient = gradient.reshape(1)
         batch = gradient.shape[0]
-        if self.sample_n is not None and batch > max(self.sample_n, 4096):
-            return self.take(_norms(gradient))
         wide = gradient.dtype in _DOUBLE and gradient.device.type != "mps"
+        on_host = gradient.device.type == "cpu" and not wide
+        if self.sample_n is not None and batch > max(self.sample_n, 4096):
+            norms = _norms(gradient)
+            if on_host:
+                _mend(gradient, norms, norms.numpy())
+            return self.take(norms)
         self.wide = self.wide or wide
-        offset, target = self._buffer(gradient.device).room(batch, wide)
+        buffer = self._buffer(gradient.device)
+        offset, target = buffer.room(batch, wide)
         _norms(gradient, target)
+        if on_host:
+            _mend(gradient, target, buffer.read(offset, batch, wide))
         return gradient.device, Slot(offset, batch, batch, wide)
 
     def _take_sparse(self, tensor: Tensor) -> tuple[torch.device, Slot] | int:
@@ -246,7 +253,7 @@ class Sampler:
             if plain.dtype not in (torch.float32, torch.float64):
                 plain = plain.to(torch.float64 if tensor.dtype in _WIDE and buffer.wide_ok else torch.float32)
             mean = plain.mean()
-            moments[0], moments[1] = mean, _deviation(plain, mean)
+            moments[0], moments[1] = mean, _deviation(plain, mean, high - low)
             moments[2] = torch.count_nonzero(plain)
         return slot
 
@@ -477,11 +484,14 @@ def _count_on_device(tensor: Tensor, target: Tensor) -> None:
     target[4] = torch.where(finite, plain, -math.inf).amax()
 
 
-def _deviation(tensor: Tensor, mean: Tensor) -> Tensor:
+def _deviation(tensor: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """The 2-norm of all deviations from the mean. Not from sum and norm, which cancel; piece by piece,
-    since a deviation is a copy."""
-    parts = [torch.linalg.vector_norm(piece - mean) for piece in torch.split(tensor.reshape(-1), _PIECE)]
-    length: Tensor = torch.linalg.vector_norm(torch.stack(parts))
+    since a deviation is a copy; in units of `scale`, so that no square leaves the range of the dtype."""
+    unit = scale.to(mean.dtype).clamp(max=torch.finfo(mean.dtype).max)
+    unit = torch.where(unit > 0, unit, 1.0)
+    pieces = torch.split(tensor.reshape(-1), _PIECE)
+    parts = [torch.linalg.vector_norm((piece - mean) / unit) for piece in pieces]
+    length: Tensor = torch.linalg.vector_norm(torch.stack(parts)) * unit
     return length
 
 
@@ -504,6 +514,20 @@ def _norms(gradient: Tensor, target: Tensor | None = None) -> Tensor:
     if not (gradient.is_floating_point() and gradient.dtype in _DIRECT) and not gradient.is_complex():
         gradient = gradient.to(torch.float32)
     return _into(_row_norms(gradient, rest), target)
+
+
+def _mend(gradient: Tensor, norms: Tensor, seen: NDArray[Any]) -> None:
+    """Compute those `norms` anew that came out as 0 or Inf, which `seen` shows: in float32 the squares of
+    1e-23 and 1e19 are beyond what it holds, and vanishing gradients are what one wants to see. Only on
+    the host, where the look is free."""
+    if gradient.dim() < 2 or (np.minimum.reduce(seen) != 0 and np.maximum.reduce(seen) != math.inf):
+        return
+    rows = torch.from_numpy(np.flatnonzero((seen == 0) | (seen == math.inf)))
+    for some in torch.split(rows, max(1, _PIECE * len(seen) // gradient.numel())):
+        part = gradient[some]
+        if part.any():
+            wide = torch.complex128 if part.is_complex() else torch.float64
+            norms[some] = _row_norms(part.to(wide), tuple(range(1, part.dim()))).to(norms.dtype)
 
 
 def _row_norms(tensor: Tensor, rest: tuple[int, ...], **options: Any) -> Tensor:

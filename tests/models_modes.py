@@ -78,6 +78,65 @@ def nested_checkpoint_not_reentrant() -> Built:
     return NestedCheckpoint(reentrant=False), lambda model: mean_square(*model(x))
 
 
+class CheckpointedFunction(nn.Module):
+    """A checkpoint without modules in it, whose results don't depend on all of its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+        self.b = nn.Linear(6, 6)
+        self.c = nn.Linear(6, 6)
+
+    @staticmethod
+    def function(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return u.sin(), v.cos()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = checkpoint(self.function, self.a(x), self.b(x), use_reentrant=True)
+        return self.c(u), v
+
+
+@case({".": "in0 > a > c > out0; in0 > b > out1"})
+def checkpoint_of_a_function() -> Built:
+    x = torch.randn(5, 6)
+    return CheckpointedFunction(), lambda model: mean_square(*model(x))
+
+
+class Recomputed(torch.autograd.Function):
+    """A checkpoint as other libraries write it."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, x: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            result = ctx.function(x)
+        torch.autograd.backward(result, gradient)
+        return None, x.grad
+
+
+class FunctionThatCallsModules(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.b = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(Recomputed.apply(self.block, self.a(x)))
+
+
+@case({".": "in0 > a > block > b > out0", "block": "in0 > 0 > 1 > out0"})
+def function_that_calls_modules() -> Built:
+    """Its backward will go through the modules again, so it hides nothing."""
+    return FunctionThatCallsModules(), on(torch.randn(3, 4))
+
+
 class InnerGradient(nn.Module):
     """Energy model: the forward differentiates a child's result, and that can be differentiated."""
 
@@ -222,7 +281,7 @@ class SplitInTwo(nn.Module):
     }
 )
 def full_backward_hook_of_the_user() -> Built:
-    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    x, y = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
     return UserBackwardHook(), lambda model: mean_square(*model(x, y))
 
 

@@ -331,6 +331,16 @@ class TestErrors:
         assert thread.failed == ""
         writer.close()
 
+    def test_a_thread_that_cannot_be_started_is_not_the_trainings_trouble(self, writer, monkeypatch):
+        def no_more(thread):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", no_more)
+        with pytest.warns(RuntimeWarning, match="can't start new thread.*training goes on"):
+            assert not background_of(writer).submit(values_at(0), 1)
+        assert not background_of(writer).submit(values_at(1), 1)
+        assert not background_of(writer).flush(1)
+
 
 class TestWithoutPrivateNames:
     """Should TensorBoard change, records go the public way."""

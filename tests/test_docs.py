@@ -44,12 +44,13 @@ def readers_names() -> dict[str, object]:
     }
 
 
-def test_every_python_block_runs(readers_names, tmp_path, monkeypatch):
+def test_every_python_block_runs(readers_names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), readers_names)
 
     assert list(tmp_path.glob("runs/resnet18/events.out.tfevents.*"))
+    assert "identical: " in capsys.readouterr().out
 
 
 def test_every_make_command_is_a_target():

@@ -190,6 +190,11 @@ class TestHealth:
         error = np.abs(found[finite].astype(float) - health[finite])[normal]
         assert (error <= np.abs(health[finite])[normal] * 2**-7).all()
 
+    def test_a_nan_whose_mark_is_in_the_lower_bits_stays_one(self):
+        health = np.array([[0x7F800001, 0xFF80FFFF]], np.uint32).view(np.float32)
+
+        assert np.isnan(events.decode_health(events.encode_health(health))).all()
+
     def test_rounding_is_to_the_nearest(self):
         health = np.array([[1 + 2**-8 + 2**-20, 1 + 2**-8 - 2**-20]], np.float32)
 

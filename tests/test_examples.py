@@ -123,6 +123,18 @@ def test_gan_records_two_models_with_their_own_steps(tmp_path, monkeypatch):
     assert [info.forwards for info in discriminator.steps] == [2, 3]
 
 
+def test_attach_makes_the_attention_weights_an_output(tmp_path, monkeypatch):
+    model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
+    named = {
+        (model.graph.nodes[s.node].id, s.group, s.kind) for s in model.graph.series if s.name == "weights"
+    }
+
+    assert_two_clean_steps(model)
+    assert named == {
+        (f"attention.{layer}", "output", kind) for layer in range(2) for kind in ("value", "grad")
+    }
+
+
 def test_mixed_precision_records_what_was_computed_in_bfloat16(tmp_path, monkeypatch):
     model = run("mixed_precision", tmp_path, monkeypatch)["Sequential"]
     dtypes = {port.dtype for node in model.graph.nodes for port in node.outputs}

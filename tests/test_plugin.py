@@ -204,6 +204,14 @@ class TestSeries:
                 for name in (*(name for name, _ in ROW_FIELDS), "counts"):
                     np.testing.assert_array_equal(blocks[name][position, column], row[name])
 
+    def test_c36_a_series_that_is_always_blank_is_there_with_its_reason(self, loaded):
+        head, blocks = loaded.series(run="a", model="resnet18", node=".")
+
+        heads = [(series["group"], series["kind"], series["phase"]) for series in head["series"]]
+        assert heads.count(("input", "grad", "train")) == 1
+        assert ("input", "grad", "eval") not in heads
+        assert set(blocks["status"][heads.index(("input", "grad", "train"))]) == {Status.ROOT_INPUT}
+
     def test_c73_a_resumed_run_shows_the_new_rows(self, loaded):
         _, blocks = loaded.series(run="b/c", model="model", node="1")
 

@@ -37,6 +37,8 @@ BEYOND_THE_ORACLE = {
     "generator_as_root_input": "a generator",
     "checkpoint_reentrant": "a reentrant checkpoint",
     "nested_checkpoint_reentrant": "a reentrant checkpoint",
+    "checkpoint_of_a_function": "a reentrant checkpoint",
+    "function_that_calls_modules": "runs them without gradients",
     "gradient_in_forward": "differentiates a child's result",
     "functional_gradient": "torch.func",
     "vmapped": "torch.func",

@@ -270,6 +270,25 @@ test.describe('the graph', () => {
     expect((await boxOf(node)).y).toBeCloseTo(before.y, 0)
   })
 
+  test('repeated modules are folded, unfold on a click or when one is looked for, and fold again', async ({
+    bare,
+    page,
+  }) => {
+    await bare.open({ run: 'repetitive', model: 'model', panels: '0:7' })
+    const stack = bare.node('0 … 11')
+    await expect(stack).toContainText('Linear ×12')
+    await expect(bare.frame.locator('.node', { has: stack }).locator('.mark.inside')).toHaveCount(1)
+    await stack.click()
+    await expect(bare.node('11')).toBeVisible()
+    await bare.frame.getByRole('button', { name: 'Fold repeated modules again' }).click()
+    await expect(bare.node('11')).toHaveCount(0)
+
+    await bare.panel('7').getByRole('button', { name: '7', exact: true }).click()
+    await expect(bare.node('7')).toBeInViewport()
+    await expect(bare.details.locator('.details-head')).toHaveText('7 Linear')
+    await page.keyboard.press('Escape')
+  })
+
   test('the divider moves by pointer and by keys', async ({ bare, page }) => {
     await bare.open(RUN)
     const [divider, graph] = [bare.frame.getByRole('separator'), bare.frame.locator('.graph')]

@@ -98,12 +98,26 @@ function visibleOf(own: Window): ReadonlySignal<boolean> {
 function listenForReload(own: Window, listener: () => void): void {
   const { port1, port2 } = new MessageChannel()
   port1.onmessage = ({ data }: MessageEvent<unknown>) => {
-    const message = JSON.parse(String(data)) as { type: string; id: number; isReply: boolean }
-    if (message.isReply) return
-    port1.postMessage(
-      JSON.stringify({ type: message.type, id: message.id, payload: null, error: null, isReply: true }),
-    )
-    if (message.type === 'experimental.DataReloaded') listener()
+    const message = messageOf(data)
+    if (message === null || message.isReply) return
+    const { type, id } = message
+    port1.postMessage(JSON.stringify({ type, id, payload: null, error: null, isReply: true }))
+    if (type === 'experimental.DataReloaded') listener()
   }
   own.parent.postMessage('experimental.bootstrap', '*', [port2])
+}
+
+interface Message {
+  readonly type: string
+  readonly id: number
+  readonly isReply: boolean
+}
+
+/** Null for anything else than a message of the protocol. */
+function messageOf(data: unknown): Message | null {
+  try {
+    return JSON.parse(String(data)) as Message
+  } catch {
+    return null
+  }
 }

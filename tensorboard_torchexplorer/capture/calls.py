@@ -108,7 +108,8 @@ class Observer(Protocol):
 
 def port(name: str, tensor: Tensor) -> Port:
     try:
-        shape: list[int | None] | None = list(tensor.shape)
+        # The ragged dimension of a jagged tensor is a symbol.
+        shape: list[int | None] | None = [n if type(n) is int else None for n in tensor.shape]
     except RuntimeError:  # a nested tensor of the old kind has no shape
         shape = None
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -221,13 +222,14 @@ class CallTree:
             or (not self._stack and module is not self.root)
         )
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # A thread that reads the hooks of a module while this one removes them calls ours without kwargs.
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         with without_torch_function():
-            self._enter(module, args, kwargs)
+            self._enter(module, args, kwargs or {})
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         with without_torch_function():
-            self._leave(module, result)
+            self._leave(module, rest[-1])
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:

@@ -119,7 +119,7 @@ def _stance() -> str:
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether calls of this very module go to a compiled function."""
-    slot = module.__dict__.get("_compiled_call_impl")
+    slot: Any = module.__dict__.get("_compiled_call_impl")
     while getattr(slot, "is_trampoline", False):
         slot = slot.inner
     return is_wrapper(module) or slot is not None

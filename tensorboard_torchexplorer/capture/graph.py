@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Parameter, Port, Series
 from .calls import Call, escape
+from .sharding import shard_flag
 from .survey import CONTAINERS, Survey, own_parameters
 
 MAX_DEPTH = 64
@@ -184,6 +185,10 @@ class GraphBuilder:
         state = tuple((name, id(parameter), parameter.requires_grad) for name, parameter in own)
         if self._parameters.get(index, ((), {}))[0] != state:
             self._renew_parameters(index, survey.parameters(module))
+            flag = shard_flag(own)
+            if flag and flag not in self.modules[index].flags:
+                self.modules[index] = replace(self.modules[index], flags=[*self.modules[index].flags, flag])
+                self.changed = True
             positions = {parameter.name: i for i, parameter in enumerate(self.modules[index].parameters)}
             self._parameters[index] = (state, positions)
         return index, self._parameters[index][1]

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
+from .sharding import class_before_sharding
 from .private import without_torch_function
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -137,7 +138,7 @@ def _class_name(module: nn.Module) -> tuple[str, list[str]]:
         ]
         return parametrize.type_before_parametrizations(module).__name__, marks
     hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
-    return type(module).__name__, [name for name in hooks if name in ("WeightNorm", "SpectralNorm")]
+    return class_before_sharding(module).__name__, [name for name in hooks if name in ("WeightNorm", "SpectralNorm")]
 
 
 def split_extra(text: str) -> list[list[str]]:

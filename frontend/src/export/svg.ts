@@ -38,8 +38,10 @@ function boxSvg(box: PlacedBox, theme: Theme, fill: string | undefined): string 
     fill ?? (box.node !== null && box.node.children > 0 ? colours.container : colours.surface)
   const radius = box.kind === 'node' ? 6 : box.height / 2
   const frame = `<rect x="${left}" y="${top}" width="${box.width}" height="${box.height}" rx="${radius}" fill="${background}" stroke="${colours.control}"/>`
-  if (box.kind !== 'node')
-    return frame + word(box.title, box.x, box.y + 4.5, TITLE.size, 500, colours.text, 'middle')
+  if (box.kind !== 'node') {
+    const title = `${box.title} ${box.subtitle}`.trim()
+    return frame + word(title, box.x, box.y + 4.5, TITLE.size, 500, colours.text, 'middle')
+  }
   const badges = box.badges.map(({ text }) => text).join(' · ')
   return [
     frame,

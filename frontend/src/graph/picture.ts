@@ -71,7 +71,7 @@ function lineOf(route: Route | undefined): Omit<PlacedWire, keyof Wire> {
 }
 
 /** The boxes that the pane shows, and those a little outside it. */
-export function boxesInView(picture: Picture, view: View, pane: Size): PlacedBox[] {
+export function boxesInView(picture: Pick<Picture, 'boxes'>, view: View, pane: Size): PlacedBox[] {
   const world = shownWorld(view, pane, 160)
   return picture.boxes.filter(
     ({ x, y, width, height }) =>

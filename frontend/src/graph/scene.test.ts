@@ -31,8 +31,10 @@ function edge(source: Edge['source'], target: Edge['target'], kind: Edge['kind']
 describe('placeholders', () => {
   it('are numbered only when there are several', () => {
     const two = levelNode({ inputs: [port('x'), port('mask')], outputs: [port('out')] })
-    const titles = sceneOf(level({ node: two }), measure).boxes.map((box) => box.title)
-    expect(titles).toEqual(['Input 0', 'Input 1', 'a', 'b', 'Output'])
+    const titles = sceneOf(level({ node: two }), measure).boxes.map(({ kind, title, subtitle }) =>
+      kind === 'node' ? title : `${title} ${subtitle}`.trim(),
+    )
+    expect(titles).toEqual(['Input 0 x', 'Input 1 mask', 'a', 'b', 'Output'])
   })
 
   it('exist for what comes from outside only if something does', () => {

@@ -131,17 +131,20 @@ export function stackBox(key: string, members: readonly LevelNode[], family: Fam
 
 function placeholder(kind: 'input' | 'output', port: Port, index: number, of: number, measure: Measure): Box {
   const word = kind === 'input' ? 'Input' : 'Output'
-  const title = of === 1 ? word : `${word} ${index}`
-  return { ...pill(title, measure), key: keyOf([kind, index]), kind, port }
+  if (of === 1) return { ...pill(word, '', measure), key: keyOf([kind, index]), kind, port }
+  // Several are told apart by their names as well: `Input 1 attention_mask`.
+  const name = format.shorten(format.visible(port.name), 22)
+  return { ...pill(`${word} ${index}`, name, measure), key: keyOf([kind, index]), kind, port }
 }
 
 function outside(measure: Measure): Box {
-  return { ...pill('Outside', measure), key: keyOf(['outside', 0]), kind: 'input', port: null }
+  return { ...pill('Outside', '', measure), key: keyOf(['outside', 0]), kind: 'input', port: null }
 }
 
-function pill(title: string, measure: Measure): Omit<Box, 'key' | 'kind' | 'port'> {
-  const width = even(measure(title, TITLE.size, 500) + 2 * SIDE + 4)
-  return { title, subtitle: '', badges: [], family: 'other', node: null, stack: null, width, height: 30 }
+function pill(title: string, subtitle: string, measure: Measure): Omit<Box, 'key' | 'kind' | 'port'> {
+  const name = subtitle === '' ? 0 : measure(subtitle, SUBTITLE.size, SUBTITLE.weight) + 6
+  const width = even(measure(title, TITLE.size, 500) + name + 2 * SIDE + 4)
+  return { title, subtitle, badges: [], family: 'other', node: null, stack: null, width, height: 30 }
 }
 
 /** What sets this call apart, in few words; the meaning is for the tooltip. */

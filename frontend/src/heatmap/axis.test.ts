@@ -56,6 +56,10 @@ describe.each(['linear', 'symlog'] as const)('%s axis', (kind) => {
     expect(axis.place(value)).toBeLessThan(0.8)
   })
 
+  it('copes with a range that can’t be halved', () => {
+    expect(makeAxis(kind, { low: 0, high: 5e-324, knee: 1 }).place(0)).toBeCloseTo(0.5)
+  })
+
   it('copes with the largest doubles', () => {
     const axis = makeAxis(kind, { low: -1.7e308, high: 1.7e308, knee: 1e307 })
     expect(axis.place(0)).toBeCloseTo(0.5)

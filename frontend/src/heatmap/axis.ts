@@ -67,7 +67,8 @@ export function union(one: Extent, other: Extent): Extent {
 /** An axis over `[low, high]`. A range of one value gets room around it, so that its bar lies in the middle.
  *  symlog is linear within ±`knee` and logarithmic beyond. */
 export function makeAxis(kind: AxisKind, { low, high, knee }: Pick<Extent, 'low' | 'high' | 'knee'>): Axis {
-  const room = high > low ? 0 : Math.abs(low) / 10 || 1
+  // Halved, since that is how places are reckoned: half of the smallest double is nothing.
+  const room = high / 2 - low / 2 > 0 ? 0 : Math.abs(low) / 10 || 1
   const [bottom, top] = [low - room, high + room]
   if (kind === 'linear') {
     // Halves first: the difference of two large doubles can exceed the largest double.

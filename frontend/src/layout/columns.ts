@@ -22,8 +22,8 @@ export interface Column {
 
 /** Least distance between two columns that meet in a row. */
 export interface Distance {
-  readonly left: Column
-  readonly right: Column
+  left: Column
+  right: Column
   readonly gap: number
   readonly rank: number
 }
@@ -45,19 +45,19 @@ export function columnsOf(
   let widest = 0
   for (const row of rows) widest = Math.max(widest, rowWidth(row, options))
   const limit = Math.max(WIDER * widest, widest + WIDER_BY)
-  for (let round = 0; ; round++) {
-    const columns = leftToRight(build(rows, options))
-    packLeft(columns)
-    const cuts = round < ROUNDS ? bottlenecks(columns, limit, main) : new Set<Segment>()
-    for (const segment of cuts) segment.straight = false
-    if (cuts.size > 0) continue
-    addPulls(rows)
-    return columns
+  const columns = build(rows, options)
+  let sorted = leftToRight(columns)
+  for (let round = 0; round < ROUNDS; round++) {
+    const cuts = bottlenecks(sorted, limit, main)
+    if (cuts.size === 0) break
+    for (const segment of cuts) columns.push(split(segment))
+    sorted = leftToRight(columns)
   }
+  addPulls(rows)
+  return sorted
 }
 
-/** The column of a placed-in vertex. */
-export function columnOf(vertex: Vertex): Column {
+function columnOf(vertex: Vertex): Column {
   return vertex.column as Column
 }
 
@@ -158,22 +158,37 @@ function emptyColumn(): Column {
   }
 }
 
-/** Straight segments don't cross, so "left of in some row" has no cycle. */
+/** Bend a straight segment: what stands below it in its column becomes a new column, which is returned. */
+function split(segment: Segment): Column {
+  segment.straight = false
+  const { rank } = segment.top
+  const upper = columnOf(segment.top)
+  const lower = emptyColumn()
+  for (const vertex of cutOff(upper.members, rank, lower.members)) vertex.column = lower
+  for (const distance of cutOff(upper.before, rank, lower.before)) distance.right = lower
+  for (const distance of cutOff(upper.after, rank, lower.after)) distance.left = lower
+  return lower
+}
+
+/** Move what lies below a rank from one list to another; both are in the order of ranks. */
+function cutOff<T extends { readonly rank: number }>(from: T[], rank: number, to: T[]): T[] {
+  const first = from.findIndex((item) => item.rank > rank)
+  if (first !== -1) for (const item of from.splice(first)) to.push(item)
+  return to
+}
+
+/** The columns sorted, each as far left as its neighbours allow. Straight segments don't cross, so "left of in some
+ *  row" has no cycle. */
 function leftToRight(columns: readonly Column[]): Column[] {
   // `weight`, not yet in use, counts the neighbours that have still to come.
   for (const column of columns) column.weight = column.before.length
-  const sorted = columns.filter((column) => column.before.length === 0)
-  for (const column of sorted)
-    for (const { right } of column.after) if (--right.weight === 0) sorted.push(right)
-  return sorted
-}
-
-/** Put each column as far left as its neighbours allow. */
-function packLeft(columns: readonly Column[]): void {
-  for (const column of columns) {
+  const sorted = columns.filter((column) => column.weight === 0)
+  for (const column of sorted) {
     column.x = 0
     for (const { left, gap } of column.before) column.x = Math.max(column.x, left.x + gap)
+    for (const { right } of column.after) if (--right.weight === 0) sorted.push(right)
   }
+  return sorted
 }
 
 /** On the chains of neighbours that push columns beyond `limit`: the least important straight segment of each column

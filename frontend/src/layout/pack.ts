@@ -3,7 +3,7 @@ import type { Vertex } from './model.ts'
 import type { Part } from './part.ts'
 import type { LayoutOptions, Point } from './types.ts'
 
-/** Width to height of the sheet that many parts fill. */
+/** Width to height of a sheet of many parts or lone nodes. */
 const ASPECT = 1.6
 
 export interface Sheet {
@@ -13,38 +13,42 @@ export interface Sheet {
   readonly corners: readonly Point[]
 }
 
-/** Parts stand side by side in execution order; when they get much wider than a screen they go on in a new row.
- *  Lone nodes, such as unused modules, stand in a grid below (their `x`, `y` are set): in one row 500 of them would
- *  be 54,000 px wide. */
+/** Parts stand side by side in execution order. Where that gets wider than a screen, they stand in columns, as high
+ *  as the highest part or as the proportions of the sheet want. Lone nodes, such as unused modules, stand in a grid
+ *  below (their `x`, `y` are set): in one row 500 of them would be 54,000 px wide. */
 export function pack(parts: readonly Part[], lone: readonly Vertex[], options: LayoutOptions): Sheet {
   const { margin, partGap } = options
-  const area = parts.reduce((sum, part) => sum + (part.width + partGap) * (part.height + partGap), 0)
-  const tallest = parts.reduce((most, part) => Math.max(most, part.height), 0)
-  const limit = Math.max(WIDE, Math.sqrt(area * ASPECT), (2 * area) / (tallest + partGap))
   const corners: Point[] = []
-  let [x, y, rowHeight, right] = [margin, margin, 0, margin]
+  const columnHeight = heightOfColumns(parts, options)
+  let [right, bottom] = [margin, margin]
+  let [x, y] = [margin, margin]
   for (const part of parts) {
-    if (x > margin && x + part.width > limit) {
-      x = margin
-      y += rowHeight + partGap
-      rowHeight = 0
+    if (y > margin && y + part.height > margin + columnHeight) {
+      x = right + partGap
+      y = margin
     }
     corners.push({ x, y })
     right = Math.max(right, x + part.width)
-    x += part.width + partGap
-    rowHeight = Math.max(rowHeight, part.height)
+    bottom = Math.max(bottom, y + part.height)
+    y += part.height + partGap
   }
-  const below = parts.length > 0 ? y + rowHeight : margin
-  const tray = fillTray(lone, parts.length > 0 ? below + partGap : margin, right, options)
+  const tray = fillTray(lone, parts.length > 0 ? bottom + partGap : margin, right, options)
   return {
     width: Math.max(right, tray.right) + margin,
-    height: Math.max(below, tray.bottom) + margin,
+    height: Math.max(bottom, tray.bottom) + margin,
     corners,
   }
 }
 
-/** Parts up to this width always stand in one row. */
+/** Parts that are together at most this wide stand in one row. */
 const WIDE = 2400
+
+function heightOfColumns(parts: readonly Part[], { partGap }: LayoutOptions): number {
+  const width = parts.reduce((sum, part) => sum + part.width + partGap, 0)
+  if (width <= WIDE) return 0
+  const area = parts.reduce((sum, part) => sum + (part.width + partGap) * (part.height + partGap), 0)
+  return parts.reduce((most, part) => Math.max(most, part.height), Math.sqrt(area / ASPECT))
+}
 
 function fillTray(lone: readonly Vertex[], top: number, width: number, options: LayoutOptions) {
   const { margin, nodeGap } = options

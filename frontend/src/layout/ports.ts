@@ -65,8 +65,8 @@ function enter(vertex: Vertex, options: LayoutOptions): void {
   // Both sides alike, unless one of them is merged.
   const gaps = [(vertex.x - left) / before.length, (right - vertex.x) / after.length]
   const gap = Math.min(options.portGap, ...gaps.filter((room) => room >= CLOSEST))
-  spread(before, left, vertex.x - gap, vertex.x, gap)
-  spread(after, vertex.x + gap, right, vertex.x, gap)
+  spread(before, left, Math.max(left, vertex.x - gap), vertex.x, gap)
+  spread(after, Math.min(right, vertex.x + gap), right, vertex.x, gap)
 }
 
 /** Reversed lines, which leave upwards, get the outer ports. Returns what is left for the others. */

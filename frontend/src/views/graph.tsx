@@ -123,6 +123,10 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const currentKey = picture.box(graph.current.value)?.key ?? selectedBox?.key ?? picture.boxes[0]?.key
   const shown = withKeys(picture, graph.shown.value, [focused.value, graph.ready.value ? currentKey : null])
   const detailed = picture.box(hovered.value ?? focused.value ?? selectedBox?.key ?? '')
+  // What was chosen by a search or from a panel may lie outside of what is shown.
+  useLayoutEffect(() => {
+    if (selectedBox !== undefined) graph.show(selectedBox)
+  }, [selectedBox?.key, key, graph.ready.value])
   const panels = store.panels.list.value.filter((panel) => panel.model === model)
 
   const keys = (event: KeyboardEvent): void => {
@@ -262,6 +266,7 @@ function Tip({ box, graph, tint, pinned, tip, addPanel, open }: TipProps): JSX.E
   const view = graph.view.value
   const pane = graph.pane.current
   if (box === undefined || view === null || pane === null) return null
+  if (!boxesInView({ boxes: [box] }, view, graph.size.value).length) return null
   const { left, top } = pane.getBoundingClientRect()
   const anchor = new DOMRect(
     left + view.x + (box.x - box.width / 2) * view.scale,
@@ -301,6 +306,8 @@ export interface GraphView {
   zoom(factor: number): void
   fit(): void
   centre(box: PlacedBox): void
+  /** Moves no further than is needed to see the box. */
+  show(box: PlacedBox): void
   focus(box: PlacedBox | undefined): void
 }
 
@@ -378,6 +385,8 @@ function useGraph(key: string, picture: Picture): GraphView {
       const now = view.peek()
       if (now !== null) view.value = next(now)
     }
+    const show = (box: PlacedBox): void =>
+      change((now) => reveal(now.scale < TEXT_SCALE ? { ...now, scale: 0.85 } : now, box, size.peek()))
     const middle = (): { x: number; y: number } => ({ x: size.peek().width / 2, y: size.peek().height / 2 })
     return {
       view,
@@ -392,10 +401,11 @@ function useGraph(key: string, picture: Picture): GraphView {
       fit: () => change(() => fitAll(newest.current, size.peek())),
       centre: (box) =>
         change((now) => centreOn({ ...now, scale: Math.max(now.scale, 0.85) }, box, size.peek())),
+      show,
       focus(box) {
         if (box === undefined) return
         current.value = box.key
-        change((now) => reveal(now.scale < TEXT_SCALE ? { ...now, scale: 0.85 } : now, box, size.peek()))
+        show(box)
         const selector = `[data-key="${CSS.escape(box.key)}"] .node-main`
         const button = pane.current?.querySelector<HTMLElement>(selector)
         if (button) button.focus({ preventScroll: true })

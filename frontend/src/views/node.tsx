@@ -74,6 +74,7 @@ export function NodeView({
         onBlur={() => actions.blur()}
       >
         <span class="node-title">{box.title}</span>
+        {box.kind !== 'node' && box.subtitle !== '' && <span class="node-name"> {box.subtitle}</span>}
         {box.kind === 'node' && (
           <span class="node-class">
             {tint === null ? box.subtitle : value === undefined ? 'unknown' : tint.text(value)}
