@@ -1,123 +1,221 @@
-"""What watching costs, as ratios of CPU time: logged and idle steps against steps without a watch.
+"""What watching costs, beside what other tools cost: one table per question, as ratios of one run.
 
-    python benchmarks/overhead.py [--rounds 20] [--width 64]
+    python benchmarks/overhead.py [--rounds 15] [--only logged,idle,memory,structure]
 
-Each model is compared with itself, so that the memory layout of a copy does not count: with
-`log_freq=2` every other step is logged, and for idle steps the watch is put on and taken off again. A
-step's time includes the background thread's work for it, and everything runs on one thread.
+Models and tools are interleaved step by step, in a random order per round, because machines are noisy: only
+ratios of the same run mean anything. Times are CPU time of one thread of torch; "all" includes what a tool
+does in the background, waited for after each step. A tool that is not installed, or fails on a model, is
+shown so.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import random
+import resource
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
+from subjects import (
+    MODELS,
+    ByHand,
+    Explorer,
+    ExplorerExact,
+    Idle,
+    Loss,
+    Original,
+    OriginalIdle,
+    Plain,
+    Wandb,
+    WandbIdle,
+    many_modules,
+)
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
-from tensorboard_torchexplorer import ExplorerWriter
+from tensorboard_torchexplorer import read
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from resnet18 import ResNet18
-
-WARM_UP = 3  # logged steps before the clock counts, the first of which also traces the graph
+WARM_UP = 2
 
 
-def training(model: nn.Module, forward: Callable[[], torch.Tensor]) -> Callable[[], None]:
-    """One optimizer step of `model`, whose loss `forward` computes."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+@dataclass
+class Trained:
+    """A model with its watcher, and what its steps took."""
 
-    def step() -> None:
-        forward().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    subject: Plain
+    model: nn.Module
+    loss: Loss
+    main: list[float] = field(default_factory=list)
+    all: list[float] = field(default_factory=list)
+    failed: str = ""
+    bytes_per_step: float = 0.0
 
-    return step
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.step = 0
+        try:
+            self.subject.start(self.model)
+        except Exception as error:  # a peer that is not installed is a row of the table, not the end
+            self.failed = f"{type(error).__name__}: {str(error)[:60]}"
 
-
-def resnet(width: int) -> tuple[nn.Module, Callable[[], None]]:
-    model, images, labels = ResNet18(width), torch.randn(32, 1, 32, 32), torch.randint(10, (32,))
-    return model, training(model, lambda: nn.functional.cross_entropy(model(images), labels))
-
-
-def encoder() -> tuple[nn.Module, Callable[[], None]]:
-    layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
-    model, x = nn.TransformerEncoder(layer, 6), torch.randn(8, 64, 256)
-    return model, training(model, lambda: model(x).square().mean())
-
-
-def gpt() -> tuple[nn.Module, Callable[[], None]]:
-    config = GPT2Config(
-        vocab_size=256, n_positions=64, n_embd=256, n_layer=6, n_head=4, bos_token_id=0, eos_token_id=0
-    )
-    model, tokens = GPT2LMHeadModel(config), torch.randint(256, (8, 64))
-    return model, training(model, lambda: model(input_ids=tokens, labels=tokens).loss)
-
-
-def leaves() -> tuple[nn.Module, Callable[[], None]]:
-    model, x = nn.Sequential(*(nn.Linear(16, 16) for _ in range(600))), torch.randn(8, 16)
-    return model, training(model, lambda: model(x).square().mean())
-
-
-def seconds(step: Callable[[], None], writer: ExplorerWriter) -> float:
-    """CPU time of a step and of all that it leaves to the background."""
-    start = time.process_time()
-    step()
-    writer.flush()
-    return time.process_time() - start
+    def run(self) -> None:
+        """One step; keeps CPU seconds of this thread, and of the process with the background work."""
+        if self.failed:
+            return
+        try:
+            thread, process = time.thread_time(), time.process_time()
+            loss = self.loss(self.model)
+            loss.backward()
+            self.subject.after_backward(self.model, self.step)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.main.append(time.thread_time() - thread)
+            self.subject.settle()
+            self.all.append(time.process_time() - process)
+            self.step += 1
+        except Exception as error:
+            self.failed = f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
 
 
-def logged_against_idle(model: nn.Module, step: Callable[[], None], rounds: int) -> tuple[float, float]:
-    """Time of a logged step over that of an idle one, and bytes written per logged step."""
-    with tempfile.TemporaryDirectory() as logdir, ExplorerWriter(logdir) as writer:
-        writer.watch(model, log_freq=2)
-        for _ in range(2 * WARM_UP):
-            seconds(step, writer)
-        (file,) = Path(logdir).iterdir()
-        before = file.stat().st_size
-        pairs = [(seconds(step, writer), seconds(step, writer)) for _ in range(rounds)]
-        written = (file.stat().st_size - before) / rounds
-    logged, idle = map(statistics.median, zip(*pairs, strict=True))
-    return logged / idle, written
+def interleaved(
+    build: Callable[..., tuple[nn.Module, Loss]], kinds: Sequence[type[Plain]], rounds: int
+) -> list[Trained]:
+    """Train copies of one model, each watched by one of `kinds`, in turns."""
+    torch.manual_seed(0)
+    originals = {inplace: build(inplace) if build is not many_modules else build() for inplace in (True, False)}
+    trained = []
+    for kind in kinds:
+        subject = kind()
+        model, loss = originals[subject.inplace]
+        trained.append(Trained(subject, copy.deepcopy(model).train(), loss))
+    order = list(trained)
+    for turn in range(WARM_UP + rounds):
+        if turn == WARM_UP:
+            for one in trained:
+                one.main.clear()
+                one.all.clear()
+                one.bytes_per_step = -one.subject.bytes()
+        random.shuffle(order)
+        for one in order:
+            one.run()
+    for one in trained:
+        one.bytes_per_step = (one.bytes_per_step + one.subject.bytes()) / rounds
+        if not one.failed:
+            one.subject.stop()
+    return trained
 
 
-def idle_against_plain(model: nn.Module, step: Callable[[], None], rounds: int) -> float:
-    """Time of an idle step of a watched model over that of the same model unwatched."""
-    idle, plain = [], []
-    with tempfile.TemporaryDirectory() as logdir, ExplorerWriter(logdir) as writer:
-        for _ in range(rounds):
-            with writer.watch(model, log_freq=1_000_000):
-                seconds(step, writer)  # step 0 is always logged
-                idle.append(min(seconds(step, writer) for _ in range(3)))
-            plain.append(min(seconds(step, writer) for _ in range(3)))
-    return statistics.median(idle) / statistics.median(plain)
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(f"\n{title}\n")
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, ["-" * width for width in widths], *rows]:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+    sys.stdout.flush()
+
+
+def ratio(values: Sequence[float], base: Sequence[float]) -> str:
+    return f"{statistics.median(values) / statistics.median(base):.2f} ({min(values) / min(base):.2f})"
+
+
+def compare(trained: list[Trained]) -> list[list[str]]:
+    base = trained[0]
+    rows = [[base.subject.name, f"{1e3 * statistics.median(base.main):.1f} ms", "", ""]]
+    for one in trained[1:]:
+        if one.failed:
+            rows.append([one.subject.name, "failed", one.failed, ""])
+        else:
+            size = f"{one.bytes_per_step / 1024:.1f}"
+            rows.append([one.subject.name, ratio(one.main, base.main), ratio(one.all, base.all), size])
+    return rows
+
+
+def logged(rounds: int) -> None:
+    kinds = [Plain, Explorer, ExplorerExact, Original, Wandb, ByHand]
+    for name, build in MODELS.items():
+        head = ["", "training thread", "all threads", "KiB per logged step"]
+        title = f"Logged step, {name}: times plain, median (minimum)"
+        table(title, head, compare(interleaved(build, kinds, rounds)))
+
+
+def idle(rounds: int) -> None:
+    trained = interleaved(many_modules, [Plain, Idle, OriginalIdle, WandbIdle], max(rounds, 30))
+    head = ["", "training thread", "all threads", ""]
+    table("Idle step, 600 leaf modules: times plain, median (minimum)", head, compare(trained))
+
+
+def structure(rounds: int) -> None:
+    """The first logged step, which finds the edges, and the others, of a model with 3,000 series."""
+    torch.manual_seed(0)
+    model, loss = many_modules()
+    plain = Trained(Plain(), copy.deepcopy(model), loss)
+    watched = Trained(Explorer(), copy.deepcopy(model), loss)
+    for _ in range(1 + rounds):
+        plain.run()
+        watched.run()
+    base = min(plain.main)
+    rows = [
+        ["structure: first logged step over a plain one", f"{1e3 * (watched.main[0] - base):.0f} ms"],
+        ["logged step over a plain one, minimum", f"{1e3 * (min(watched.main[1:]) - base):.0f} ms"],
+        ["the same, median", f"{1e3 * (statistics.median(watched.main[1:]) - statistics.median(plain.main)):.0f} ms"],
+        ["series", str(_series(watched.subject))],
+    ]
+    watched.subject.stop()
+    table("600 leaf modules, training thread", ["", ""], rows)
+
+
+def _series(subject: Plain) -> int:
+    (run,) = read(subject.folder.name).values()
+    return sum(len(model.graph.series) for model in run.values())
+
+
+def memory(rounds: int) -> None:
+    """Peak resident memory, each in a process of its own."""
+    kinds = [Plain, Explorer, ExplorerExact, Original, Wandb, ByHand]
+    rows = []
+    for name in MODELS:
+        peaks = []
+        for kind in kinds:
+            command = [sys.executable, __file__, "--peak", name, kind.__name__]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            peaks.append(float(run.stdout.split()[-1]) if run.returncode == 0 else float("nan"))
+        rows.append([name, f"{peaks[0]:.0f}", *(f"{peak - peaks[0]:+.0f}" for peak in peaks[1:])])
+    table("Peak memory, MiB: plain, and over plain", ["", *(kind.name for kind in kinds)], rows)
+
+
+def peak(name: str, kind: str) -> None:
+    """Print the peak of ten steps of one model under one tool."""
+    subject = next(k for k in (Plain, Explorer, ExplorerExact, Original, Wandb, ByHand) if k.__name__ == kind)()
+    torch.manual_seed(0)
+    model, loss = MODELS[name](subject.inplace)
+    one = Trained(subject, model.train(), loss)
+    for _ in range(10):
+        one.run()
+    if one.failed:
+        sys.exit(one.failed)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+QUESTIONS = {"logged": logged, "idle": idle, "structure": structure, "memory": memory}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, help="pairs of steps per figure (default 20)")
-    parser.add_argument(
-        "--width", type=int, default=64, help="channels of the ResNet's first stage (default 64)"
-    )
+    parser.add_argument("--rounds", type=int, default=15, help="measured steps of each (default 15)")
+    parser.add_argument("--only", default=",".join(QUESTIONS), help=f"some of {','.join(QUESTIONS)}")
+    parser.add_argument("--peak", nargs=2, metavar=("MODEL", "SUBJECT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-
-    torch.manual_seed(0)
     torch.set_num_threads(1)
-    models = {
-        "ResNet-18, batch 32, 32x32": resnet(options.width),
-        "encoder, 6 layers, d = 256": encoder(),
-        "GPT-2, 6 layers, d = 256": gpt(),
-    }
-    for name, (model, step) in models.items():
-        ratio, written = logged_against_idle(model, step, options.rounds)
-        print(f"{name:<28} logged step {ratio:5.2f}x   {written / 1024:6.1f} KiB", flush=True)
-    print(f"{'600 leaf modules':<28} idle step   {idle_against_plain(*leaves(), options.rounds):5.2f}x")
+    random.seed(0)
+    if options.peak:
+        peak(*options.peak)
+        return
+    for question in options.only.split(","):
+        QUESTIONS[question](options.rounds)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,10 @@ class Background:
         if os.getpid() == self._pid:
             with self._changed:
                 self._closed = True
+                thread = self._thread
                 self._changed.notify_all()
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(1)
         return done
 
     def reopen(self) -> None:

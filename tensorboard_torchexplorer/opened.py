@@ -40,7 +40,7 @@ class StoredGraphs:
         problem = "no graph was recorded"
         for first, until in zip(firsts, [*last, None], strict=True):
             in_time = [point for point in self.points if until is None or point.step <= until]
-            for point in reversed(in_time or self.points[:1]):
+            for point in reversed(in_time):
                 key = Key(point.step, point.wall)
                 try:
                     if key not in self.decoded:
@@ -72,11 +72,14 @@ class Opened:
         for step, info in self.steps.infos["train"].items():
             numbers = view.span_of(step).nodes
             for first, count in info.ran:
-                # Numbers of one span may be scattered in the merged graph, though hardly ever are.
                 part = numbers[first : first + count]
-                if len(part) and part[-1] - part[0] == len(part) - 1:
-                    changes[part[0]] += 1
-                    changes[part[-1] + 1] -= 1
+                if not len(part):
+                    continue
+                low, high = part.min(), part.max()
+                # The usual case: they fill the range between them. After a merge they may not.
+                if high - low == len(part) - 1:
+                    changes[low] += 1
+                    changes[high + 1] -= 1
                 else:
                     np.add.at(changes, part, 1)
                     np.add.at(changes, part + 1, -1)

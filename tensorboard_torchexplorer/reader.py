@@ -148,7 +148,7 @@ class FileSource:
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
         self.problems: dict[str, list[str]] = {}
         self._points: dict[str, dict[str, list[Point]]] = {}
-        self._contents: dict[tuple[str, str], bytes] = {}
+        self._first: dict[tuple[str, str], Any] = {}
         root = os.fspath(logdir)
         if not tf.io.gfile.isdir(root):
             raise FileNotFoundError(f"logdir: there is no directory {root!r}")
@@ -163,7 +163,7 @@ class FileSource:
     ) -> dict[str, dict[str, Listed]]:
         return {
             run: {
-                tag: Listed(f"{len(points)}", self._contents[run, tag])
+                tag: Listed(f"{len(points)}", self._first[run, tag].content)
                 for tag, points in of_run.items()
                 if tags is None or tag in tags
             }
@@ -194,15 +194,13 @@ class FileSource:
         for value in event.summary.value:
             if not parse_tag(value.tag):
                 continue
-            points = self._points.setdefault(run, {}).setdefault(value.tag, [])
-            plugin = value.metadata.plugin_data
-            if not points:
-                # TensorBoard goes by the metadata of a tag's first value, too.
-                if plugin.plugin_name != PLUGIN_NAME:
-                    continue
-                self._contents[run, value.tag] = plugin.content
+            # TensorBoard goes by the metadata of a tag's first value, too.
+            first = self._first.setdefault((run, value.tag), value.metadata.plugin_data)
+            if first.plugin_name != PLUGIN_NAME:
+                continue
             is_bytes = value.tensor.dtype == DT_UINT8
             payload = value.tensor.tensor_content if is_bytes else b""
+            points = self._points.setdefault(run, {}).setdefault(value.tag, [])
             points.append(Point(event.step, event.wall_time, payload))
 
 

@@ -34,7 +34,13 @@ from .capture.dynamo import EAGER, is_compiled
 from .capture.forward import ForwardCapture
 from .capture.fused import mark_fused
 from .capture.graph import GraphBuilder, SeriesKey
-from .capture.private import current_graph_task, missing, queue_backward_callback, quiet, without_torch_function
+from .capture.private import (
+    current_graph_task,
+    missing,
+    queue_backward_callback,
+    quiet,
+    without_torch_function,
+)
 from .capture.surroundings import NotObserved, hindrance, writes_here
 from .capture.survey import Survey, own_parameters, survey
 from .capture.trampoline import Trampoline
@@ -728,7 +734,9 @@ class Watch:
         try:
             if os.getpid() == self._pid:
                 finished = self._finished(record)
-                self._thread.submit(lambda: (self._assembler.values(finished), finished.info.step), finished.size)
+                with without_torch_function():
+                    size = finished.size
+                self._thread.submit(lambda: (self._assembler.values(finished), finished.info.step), size)
         except Exception as error:
             self._faults.report("", "the end of a logged step", error)
         finally:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .capture.leaves import result_leaves
+from .capture.private import beneath, quiet
 from .schema import Fault
 from .writer import ExplorerWriter
 
@@ -57,7 +58,9 @@ class Report:
 
     def __str__(self) -> str:
         if self.verdict == "identical":
-            text = f"identical: {self.compared} values over {self.steps} steps, {self.recorded} of them recorded"
+            text = (
+                f"identical: {self.compared} values over {self.steps} steps, {self.recorded} of them recorded"
+            )
         elif self.verdict == "different":
             text = f"different: watching changes {self.difference}"
         else:
@@ -65,7 +68,9 @@ class Report:
                 f"not deterministic: two trainings without watching differ in {self.difference}. Try "
                 "torch.use_deterministic_algorithms(True), and a batch_fn that depends on its arguments alone"
             )
-        return text + "".join(f"\nnot recorded: {f.place} of {f.path or 'the model'}: {f.error}" for f in self.faults)
+        return text + "".join(
+            f"\nnot recorded: {f.place} of {f.path or 'the model'}: {f.error}" for f in self.faults
+        )
 
 
 def verify(
@@ -152,16 +157,15 @@ class _Training:
         random.seed(self._seed)
         # A hook of the user's kind, in watched and plain trainings alike.
         handle = self.model.register_forward_hook(self._returned, always_call=False)
-        optimizer: torch.optim.Optimizer | None = None
+        # Lazy modules have their parameters after the first forward only.
+        lazy = any(nn.parameter.is_lazy(parameter) for parameter in self.model.parameters())
+        optimizer = None if lazy else self._optimizer()
         try:
             for self._step in range(self._steps):
                 loss = self._forward()
                 if loss.requires_grad:
                     loss.backward()  # type: ignore[no-untyped-call]
-                # Now, when lazy modules have their parameters.
-                trained = [p for p in self.model.parameters() if p.requires_grad]
-                if optimizer is None and trained:
-                    optimizer = self._make(trained)
+                optimizer = optimizer or self._optimizer()
                 self._note_all("gradient of", ((n, p.grad) for n, p in self.model.named_parameters()))
                 if optimizer is not None:
                     optimizer.step()
@@ -175,11 +179,17 @@ class _Training:
         finally:
             handle.remove()
 
+    def _optimizer(self) -> torch.optim.Optimizer | None:
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return self._make(trained) if trained else None
+
     def _forward(self) -> Tensor:
         result = self._batch_fn(self.model, self._step)
         loss, *rest = result if isinstance(result, tuple) else (result,)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            what = (
+                f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            )
             raise ValueError(f"verify: batch_fn returned {what}, not a loss of one element")
         self._note("the loss", loss)
         self._note_all("result", _leaves("", rest))
@@ -197,7 +207,9 @@ class _Training:
         self.trace.append((self._step, name, _digest(value)))
 
 
-def _first_difference(one: list[tuple[int, str, bytes]], other: list[tuple[int, str, bytes]]) -> Difference | None:
+def _first_difference(
+    one: list[tuple[int, str, bytes]], other: list[tuple[int, str, bytes]]
+) -> Difference | None:
     for mine, yours in zip(one, other, strict=False):
         if mine != yours:
             return Difference(mine[0], mine[1])
@@ -213,9 +225,11 @@ def _digest(value: Any) -> bytes:
     seen = hashlib.blake2b(digest_size=16)
     if isinstance(value, Tensor):
         seen.update(f"{type(value).__qualname__} {value.dtype} {value.requires_grad}".encode())
-        for part in _plain_parts(value.detach()):
-            seen.update(f"{tuple(part.shape)}".encode())
-            seen.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        with quiet():
+            for part in _plain_parts(beneath(value)):
+                seen.update(f"{tuple(part.shape)}".encode())
+                flat = part.detach().cpu().contiguous().reshape(-1)
+                seen.update(flat.view(torch.uint8).numpy().tobytes())
     elif isinstance(value, (tuple, list)):
         for item in value:
             seen.update(_digest(item))

@@ -265,6 +265,45 @@ def detached_then_changed() -> Built:
     return DetachedThenChanged(), lambda model: mean_square(*model(x))
 
 
+class StaleView(nn.Module):
+    """A view of what has been written to gets a new node from whoever uses it first, here `mix`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 8)
+        self.b = nn.Linear(4, 8)
+        self.mix = Mix()
+        self.c = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        h = self.a(x)
+        view = h[:, :4]
+        h.add_(self.b(x))
+        return self.mix(view, x), self.c(view), view * 2
+
+
+class Mix(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, view: Tensor, x: Tensor) -> Tensor:
+        return self.l(x) + view
+
+
+@case(
+    {
+        ".": """in0 > a > mix > out0; in0 > b > mix; in0 > mix
+                a > c > out1; b > c; a > out2; b > out2""",
+        "mix": "in1 > l > out0; in0 > out0",
+        "c": "in0 > out0",
+    }
+)
+def stale_view() -> Built:
+    x = torch.randn(3, 4)
+    return StaleView(), lambda model: mean_square(*model(x))
+
+
 class OutArgument(nn.Module):
     """One buffer serves two products in turn; what was in it before is gone."""
 

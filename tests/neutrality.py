@@ -76,23 +76,25 @@ def train(
     unwatch: Callable[[], Any] = lambda: None,
     *,
     steps: int = 3,
+    copied: bool = True,
     after: Callable[[nn.Module, Callable[[Any], Any]], Any] = lambda model, run: None,
 ) -> Observed:
     """`steps` steps of stochastic gradient descent. `watch(model)` is called before the first, `after(model,
-    run)` behind the last, then `unwatch()`."""
+    run)` behind the last, then `unwatch()`. Without `copied` nothing is known of copies."""
     seen = Observed()
     fact = seen.facts
     model, run = build()
     if watch is not None:
         watch(model)
-    copies(seen, model, "before")
+    if copied:
+        copies(seen, model, "before")
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trainable or [torch.zeros(1)], lr=0.05, momentum=0.9)
-    average = attempt(lambda: AveragedModel(model))
+    average = attempt(lambda: AveragedModel(model)) if copied else None
     for step in range(steps):
         with following_calls(model, fact["outputs"], fact["objects"]):
             loss = run(model)
-        if step == 1:
+        if step == 1 and copied:
             copies(seen, model, "between forward and backward")
         fact["loss"].append(fingerprint(loss))
         if isinstance(loss, Tensor) and loss.requires_grad:
@@ -114,7 +116,8 @@ def train(
             fact["average"].append(hooks(average))
         else:
             fact["average"].append(average)
-    copies(seen, model, "after")
+    if copied:
+        copies(seen, model, "after")
     after(model, run)
     unwatch()
     fact["hooks"].append(hooks(model))

@@ -120,7 +120,12 @@ def children(model, backend, **options):
     return model
 
 
-WAYS = {"compile(model)": whole_model, "model.compile()": in_place, "step function": step_function, "children": children}
+WAYS = {
+    "compile(model)": whole_model,
+    "model.compile()": in_place,
+    "step function": step_function,
+    "children": children,
+}
 
 
 def run(way, when, folder, *, build=Net, steps=7, evaluate=False, watch=True, **options):
@@ -284,6 +289,31 @@ def test_a_closure_that_runs_the_forward_inside_the_step_is_observed(tmp_path):
 
     assert seen.steps == [0, 1, 2]
     assert all(seen.status("head", "output", "grad", "output", at) == Status.OK for at in range(3))
+
+
+def test_parameters_that_move_within_a_step_are_no_steps(tmp_path):
+    """SAM: two backward passes at two points, then one step of the optimizer."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, log_freq=1)
+        for _ in range(4):
+            model(X).square().mean().backward()
+            moved = [(p, p.grad * 0.01) for p in model.parameters()]
+            with torch.no_grad():
+                for parameter, way in moved:
+                    parameter.add_(way)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            with torch.no_grad():
+                for parameter, way in moved:
+                    parameter.sub_(way)
+            optimizer.step()
+            optimizer.zero_grad()
+    seen = read_back(str(tmp_path))
+
+    assert seen.steps == [0, 1, 2, 3]
+    assert seen.history.infos[-1].forwards == 2
 
 
 def test_a_stance_of_the_user_is_left_alone(tmp_path):

@@ -76,7 +76,11 @@ def test_sharded_parameters_are_shown_as_the_local_shard(trained):
     for step in range(STEPS):
         for name in ("body.0.weight", "head.weight"):
             path, _, leaf = name.rpartition(".")
-            assert_row_holds(seen.row(path, "param", "value", leaf, step), mine["before"][step][name], rel=1e-5)
-            assert_row_holds(seen.row(path, "param", "grad", leaf, step), mine["gradients"][step][name], rel=1e-5)
+            assert_row_holds(
+                seen.row(path, "param", "value", leaf, step), mine["before"][step][name], rel=1e-5
+            )
+            assert_row_holds(
+                seen.row(path, "param", "grad", leaf, step), mine["gradients"][step][name], rel=1e-5
+            )
         assert seen.status("body", "output", "grad", "output", step) == Status.OK
     assert seen.history.infos[-1].faults == []

@@ -7,11 +7,11 @@ import multiprocessing
 import os
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import parallel_apply
 from torch.utils.data import DataLoader, Dataset
 
 from tensorboard_torchexplorer.reader import read
@@ -71,7 +71,9 @@ class Replicated(nn.Module):
         self.inner = inner
 
     def forward(self, x):
-        return torch.cat(parallel_apply(replicas(self.inner, 2), [(x[:3],), (x[3:],)]))
+        nets, parts = replicas(self.inner, 2), [x[:3], x[3:]]
+        with ThreadPoolExecutor(2) as threads:
+            return torch.cat(list(threads.map(lambda net, part: net(part), nets, parts)))
 
 
 @pytest.mark.parametrize("what", ["inner", "outer", "both"])
@@ -131,18 +133,29 @@ def test_threads_that_train_in_turns_count_their_steps_together(tmp_path):
 
 
 def test_threads_that_race_keep_training(tmp_path):
-    """Hogwild: nothing is deterministic, but nothing may break and every record is whole."""
+    """Hogwild, with gradients of each thread's own, and evaluation by all: nothing is deterministic, but
+    nothing may break and every record is whole."""
     net, errors = nn.Sequential(*[nn.Linear(8, 8) for _ in range(20)]), []
-    with ExplorerWriter(str(tmp_path)) as writer:
-        watch = writer.watch(net, log_freq=1)
 
-        def work():
+    def sharing():
+        twin = copy.deepcopy(net)
+        for mine, yours in zip(twin.parameters(), net.parameters(), strict=True):
+            mine.data = yours.data
+        return twin
+
+    with ExplorerWriter(str(tmp_path)) as writer:
+        watch = writer.watch(net, log_freq=1, eval_freq=1)
+
+        def work(trained):
             try:
-                train(net, 25, lr=1e-4)
+                for _ in range(20):
+                    train(trained, 1, lr=1e-4)
+                    with torch.no_grad():
+                        net(X)
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
+        threads = [threading.Thread(target=work, args=(one,)) for one in (net, sharing(), sharing())]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -151,7 +164,7 @@ def test_threads_that_race_keep_training(tmp_path):
     assert errors == []
     assert len(watch.faults) == 0
     seen = read_back(str(tmp_path))
-    assert len(seen.steps) > 5
+    assert len(seen.steps) == 20
     complete = [seen.status("19", "output", "value", "output", at) for at in range(len(seen.steps))]
     assert complete.count(Status.OK) == len(complete)
     no_faults(tmp_path)

@@ -17,7 +17,9 @@ X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
 
 
 def model() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 3)
+    )
 
 
 def loss_of(model, step):

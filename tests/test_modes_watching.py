@@ -14,11 +14,13 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import optimizer as optimizers
+from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
-from tests.recording import Key, assert_row_holds, read_back
+from tests.recording import Key, read_back
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
 
@@ -156,8 +158,10 @@ def test_other_options_apply_when_watched_again(tmp_path):
         train(model, 1)
     seen = read_back(str(tmp_path))
 
-    assert [seen.status("decoder", "param", "value", "weight", at) for at in (0, 1)] == [Status.OK, Status.NOT_RUN]
-    assert [seen.status("decoder", "output", "value", "output", at) for at in (0, 1)] == [Status.NOT_RUN, Status.OK]
+    parameter = [seen.status("decoder", "param", "value", "weight", at) for at in (0, 1)]
+    output = [seen.status("decoder", "output", "value", "output", at) for at in (0, 1)]
+    assert parameter == [Status.OK, Status.NOT_RUN]
+    assert output == [Status.NOT_RUN, Status.OK]
 
 
 def test_several_models_of_one_writer_by_name(tmp_path):
@@ -267,17 +271,13 @@ def test_a_watched_model_can_be_collected(cycle, tmp_path):
 
 
 def test_a_plain_summary_writer_closed_while_watching_harms_nothing(tmp_path):
-    from torch.utils.tensorboard import SummaryWriter
-
     model, plain = two_parts(), two_parts()
     writer = SummaryWriter(str(tmp_path))
     watch_model(writer, model, log_freq=1)
     train(model)
+    writer.close()
+    train(model, 2)
     with pytest.warns(RuntimeWarning, match="closed before all records"):
-        writer.close()
-        train(model, 2)
-        from tensorboard_torchexplorer.background import background_of
-
         background_of(writer).flush()
     train(plain)
     train(plain, 2)

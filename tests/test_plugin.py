@@ -160,6 +160,20 @@ class TestGraph:
 
         assert [found["node"]["ran"], *(node["ran"] for node in found["nodes"])] == [3, 2, 1, 3]
 
+    def test_nodes_that_another_process_scattered_are_counted(self, tmp_path):
+        builder = GraphBuilder("model", "Sequential")
+        for name in ("0", "x", "2"):
+            builder.call(0, name, "Linear", [], [])
+        run, other = Run(small()), Run(builder.graph(), session="two")
+        records = [replace(r, info=replace(r.info, ran=[[1, 3]])) for r in map(run.record, range(3))]
+        write_records(tmp_path, run, records)
+        time.sleep(1.1)
+        write_records(tmp_path, other, [other.record(3)])
+
+        nodes = Loaded(tmp_path).json("graph", run=".", model="model")["nodes"]
+
+        assert [(node["id"], node["ran"]) for node in nodes] == [("0", 4), ("x", 1), ("2", 4), ("1", 3)]
+
     def test_the_graph_grows_while_the_run_lasts(self, tmp_path):
         with SummaryWriter(tmp_path) as writer:
             write(writer, Run(small(layers=2)), range(3))

@@ -177,6 +177,19 @@ class TestErrors:
 
         assert read(tmp_path)["a"].problems == []
 
+    def test_tags_of_another_plugin_are_not_ours(self, tmp_path):
+        """TensorBoard goes by the metadata of a tag's first value."""
+        with SummaryWriter(tmp_path) as writer:
+            for step, name in enumerate(["other", "torchexplorer"]):
+                values = events.graph_values(small()) + events.step_values(Run(small()).record(step))
+                for value in values:
+                    value.metadata.plugin_data.plugin_name = name
+                writer._get_file_writer().add_summary(Summary(value=values), step)
+
+        steps = [model.history().steps.tolist() for run in read(tmp_path).values() for model in run.values()]
+
+        assert steps == Loaded(tmp_path).json("runs")["runs"] == []
+
     def test_a_blank_row_says_why(self, logdir):
         history = read(logdir)["a"]["resnet18"].history()
         root_input_grad = next(i for i, s in enumerate(resnet().series) if (s.node, s.kind) == (0, "grad"))

@@ -94,6 +94,32 @@ def test_training_is_bitwise_the_same(name: str) -> None:
         assert_same(traced[key], value, key)
 
 
+def graph(loss: Any) -> list[str]:
+    """The nodes behind a loss, in the order in which they were made."""
+    if loss is None or loss.grad_fn is None:
+        return []
+    nodes, seen = [loss.grad_fn], {loss.grad_fn}
+    for node in nodes:
+        for before, _ in node.next_functions:
+            if before is not None and before not in seen:
+                seen.add(before)
+                nodes.append(before)
+    nodes.sort(key=lambda node: (node._sequence_nr(), node.name()))
+    # Under any dispatch mode, torch takes the one for the other. Both only give a tensor another shape.
+    return [node.name().replace("ReshapeAlias", "View") for node in nodes]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("default")  # of torch's older features, which some models are about
+def test_the_graph_is_made_in_the_same_order(name: str) -> None:
+    """That order is also the order of the backward, in which gradients are summed."""
+    model, run = CASES[name].build()
+    plain = graph(run(model))
+    model, run = CASES[name].build()
+
+    assert graph(Traced(model, run).result) == plain
+
+
 def test_results_are_the_same_objects() -> None:
     kept: list[Tensor] = []
 

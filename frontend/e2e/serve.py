@@ -44,7 +44,7 @@ def main() -> None:
         records.demo(logdir, STEPS)
         with SummaryWriter(logdir / "unfriendly names", max_queue=1000) as writer:
             records.write(writer, records.Run(hostile()), range(3))
-        with SummaryWriter(logdir / "repetitive", max_queue=1000) as writer:
+        with SummaryWriter(logdir / "unrolled", max_queue=1000) as writer:
             records.write(writer, records.Run(records.small(layers=12)), range(3))
         live = records.Run(records.resnet(), seed=5)
         steps = count()

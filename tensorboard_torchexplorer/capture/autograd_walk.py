@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..schema import End
 from .private import LEAF_SEQUENCE, node_sequence
-from .structure_scope import Scope
+from .structure_scope import NOBODY, Scope
 
 Edge = tuple[Any, int]
 
@@ -106,7 +106,9 @@ def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
         return 0
     if number >= scope.call.start:
         owner = scope.sequences.owner(number)
-        return None if owner is None else scope.bit(End("node", owner), implicit=True)
+        if owner is None:
+            return None
+        return 0 if owner == NOBODY else scope.bit(End("node", owner), implicit=True)
     if scope is root or scope.closed:
         return 0
     # Older than the whole forward: only an input of the root can lead on to it.

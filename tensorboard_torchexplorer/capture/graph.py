@@ -6,6 +6,7 @@ written stays true for the whole run.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -124,7 +125,7 @@ class GraphBuilder:
         for module, path in survey.paths.items():
             if path in self._first_node:
                 continue
-            if not isinstance(module, CONTAINERS) and type(module).forward is not nn.Module.forward:
+            if not isinstance(module, CONTAINERS) and _forward_of(module) is not nn.Module.forward:
                 self._note_children(module, path)
             if not any(True for _ in own_parameters(module)):
                 continue
@@ -140,7 +141,7 @@ class GraphBuilder:
                 self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=[NOT_CALLED]))
 
     def _note_children(self, module: nn.Module, path: str) -> None:
-        for name in module._modules:
+        for name in module._modules.keys():  # noqa: SIM118  a scripted module has a mapping that does not iterate
             child = self._first_node.get(f"{path}.{name}" if path else name)
             if child is not None:
                 self._note(child, f"{path!r} around it was {NOT_CALLED}")
@@ -302,6 +303,11 @@ class GraphBuilder:
             self.series.append(Series(*key, name=name, shard=self._shard, row=self._row))
             self._row += 1
         self.changed = True
+
+
+def _forward_of(module: nn.Module) -> Any:
+    # Statically: on a ScriptModule's class it is a descriptor that can't be read.
+    return inspect.getattr_static(type(module), "forward", None)
 
 
 def _unite(known: list[Port], seen: list[Port]) -> list[Port]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -118,7 +118,7 @@ def describe(value: Any) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def _positional_names(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
     """Names of the positional parameters of a plain function, and that of `*args` ("" if none)."""
     try:
@@ -134,14 +134,28 @@ def _positional_names(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str
     return tuple(names), star
 
 
+def _names_of(module: torch.nn.Module) -> tuple[tuple[str, ...], str]:
+    """The names of the positional parameters of the module's `forward`, and that of `*args`."""
+    # Statically: on a ScriptModule's class, `forward` is a descriptor that can't be read.
+    forward = inspect.getattr_static(type(module), "forward", None)
+    if isinstance(forward, staticmethod):
+        return _positional_names(forward.__func__)
+    if isinstance(forward, classmethod):
+        forward = forward.__func__
+    if isinstance(forward, functools.partialmethod):  # makes a new function at each look
+        names, star = _positional_names.__wrapped__(type(module).forward)
+    elif inspect.isfunction(forward):
+        names, star = _positional_names(forward)
+    else:
+        return (), "args"
+    return names[1:], star  # without self
+
+
 def argument_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Leaves:
     """The leaves of a call's arguments, positional ones named by the signature of `forward`."""
     leaves = Leaves()
     if args:
-        # Statically: on a ScriptModule's class, `forward` is a descriptor that can't be read.
-        forward = inspect.getattr_static(type(module), "forward", None)
-        names, star = _positional_names(forward) if inspect.isfunction(forward) else ((), "args")
-        names = names[1:]  # self
+        names, star = _names_of(module)
         for position, value in enumerate(args):
             if position < len(names):
                 name = names[position]

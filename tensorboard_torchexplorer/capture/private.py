@@ -80,10 +80,11 @@ class quiet:
     __slots__ = ("_grad", "_modes", "_plain", "_transforms")
 
     def __enter__(self) -> None:
-        self._grad = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
+        # First, since function modes see the change of the grad mode, too.
         self._plain = without_torch_function()
         self._plain.__enter__()
+        self._grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
         self._modes = None
         if torch._C._len_torch_dispatch_stack():
             self._modes = _disable_current_modes()
@@ -99,8 +100,8 @@ class quiet:
             self._transforms.__exit__(kind, error, trace)
         if self._modes is not None:
             self._modes.__exit__(kind, error, trace)
-        self._plain.__exit__(kind, error, trace)
         torch._C._set_grad_enabled(self._grad)
+        self._plain.__exit__(kind, error, trace)
 
 
 def missing() -> list[str]:

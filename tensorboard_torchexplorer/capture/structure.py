@@ -24,7 +24,7 @@ from .private import beneath, node_sequence, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
-from .structure_scope import Scope
+from .structure_scope import NOBODY, Scope
 
 Report = Callable[[str, str, Exception], None]
 
@@ -155,7 +155,7 @@ class StructureTracer:
         if parent is None:
             return
         self._provenance.leave(parent, scope, tensors, grad)
-        parent.sequences.add(call.start, call.end, call.position)
+        parent.sequences.add(call.start, call.end, NOBODY if scope.closed else call.position)
         parent.indices.add(call.index, self._calls, call.position)
         bit = parent.bit(End("node", call.position))
         for tensor, edge in zip(tensors, edges, strict=True):

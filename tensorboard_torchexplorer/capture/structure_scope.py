@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .provenance import Family, Trace, Written
 
 OUTSIDE = End("outside", 0)
+NOBODY = -1
+"""Owner of the nodes that were made during a call, but not all by it."""
 
 
 class Spans:
@@ -76,7 +78,9 @@ class Scope:
         # edges of the autograd graph: (node, output number) -> mask
         self.boundaries: dict[tuple[Any, int], int] = {}
         self.walked: dict[tuple[Any, int], int] = {}
-        # whether an input's edge is unknown, so that older nodes can't be told from those behind it
+        # Whether an input's edge is unknown: a view of memory that was written to gets its node anew
+        # from whoever uses it next. Older nodes can't be told from those behind the input then, nor
+        # nodes of the call from the view's.
         self.closed = False
         # which child a sequence number, and the index of a call, lie in
         self.sequences = Spans()

@@ -37,8 +37,10 @@ class Watcher(Protocol):
 class Trampoline:
     """What stands in the slot of a watched root.
 
-    Made, it stands in front of what the slot held before, `inner`: each watch of a model has its own. `kept` is for what refers to the root's modules: here it lives as long as the root, and does not
-    keep it alive, since nothing but the root refers to a trampoline. Copies and pickles of a module that take the slot along (torch's own leave it out) get None.
+    Made, it stands in front of what the slot held before, `inner`: each watch of a model has its own.
+    `kept` is for what refers to the root's modules: here it lives as long as the root and does not keep it
+    alive, since nothing but the root refers to a trampoline. Copies and pickles of a module that take the
+    slot along (torch's own leave it out) get None.
     """
 
     __slots__ = ("__weakref__", "_root", "_watcher", "inner", "kept")

@@ -18,11 +18,23 @@ export interface Fragment {
   head: Vertex | undefined
 }
 
-export function orderAlong(path: readonly Vertex[], rows: readonly (readonly Vertex[])[]): Vertex[][] {
+/** Undefined where the graph is a thicket, for which order.ts has a quicker start that serves as well. */
+export function orderAlong(
+  path: readonly Vertex[],
+  rows: readonly (readonly Vertex[])[],
+): Vertex[][] | undefined {
   const whole = emptyFragment()
   for (const row of rows) for (const vertex of row) include(vertex, whole)
-  return arrange(whole, path, 0)
+  const fragments = fragmentsWithout(path, whole)
+  return fragments.some((part) => part.vertices.length > THICKET)
+    ? undefined
+    : arrange(whole, path, fragments, 0)
 }
+
+/** Where more vertices than this hang together beside the path... */
+const THICKET = 1000
+/** ...or fragments of fragments are this deep, no order makes the graph readable. */
+const DEEPEST = 8
 
 function emptyFragment(): Fragment {
   return { vertices: [], first: Number.POSITIVE_INFINITY, last: 0, head: undefined }
@@ -36,31 +48,20 @@ function include(vertex: Vertex, fragment: Fragment): void {
   if (!vertex.lane && (!fragment.head || vertex.index < fragment.head.index)) fragment.head = vertex
 }
 
-/** A fragment of a fragment, and so on: beyond this depth, or where more than so many vertices don't fall apart, the
- *  graph is a thicket that no order makes readable, and order.ts has a quicker start for it. */
-const DEEPEST = 8
-const THICKET = 1000
-
-/** The rows of a fragment, from its first rank on. */
-function arrange(whole: Fragment, path: readonly Vertex[], depth: number): Vertex[][] {
+/** The rows of a fragment, from its first rank on: the parts that the path leaves, to its left and right. */
+function arrange(whole: Fragment, path: readonly Vertex[], parts: Fragment[], depth: number): Vertex[][] {
   const rows: Vertex[][] = Array.from({ length: whole.last - whole.first + 1 }, () => [])
   const append = (vertices: readonly Vertex[]) => {
     for (const vertex of vertices) rows[vertex.rank - whole.first]?.push(vertex)
   }
-  if (
-    path.length === whole.vertices.length ||
-    depth > DEEPEST ||
-    (depth > 0 && whole.vertices.length > THICKET)
-  ) {
-    append(whole.vertices)
-    return rows
-  }
   const top = path[0]?.rank ?? 0
-  const sided = takeSides(path, fragmentsWithout(path, whole)).map(({ part, side }) => {
+  const sided = takeSides(path, parts).map(({ part, side }) => {
+    if (depth === DEEPEST || part.vertices.length === 1) return { side, rows: [part.vertices] }
     // Seen from the fragment, the path is on the other side.
     for (const vertex of path.slice(Math.max(0, part.first - 1 - top), Math.max(0, part.last + 2 - top)))
       vertex.bearing = -side
-    return { side, rows: arrange(part, heaviestPath(part), depth + 1) }
+    const inner = heaviestPath(part)
+    return { side, rows: arrange(part, inner, fragmentsWithout(inner, part), depth + 1) }
   })
   for (const { side, rows } of sided.toReversed()) if (side === -1) rows.forEach(append)
   append(path)

@@ -6,7 +6,7 @@
 import { closingEdges } from './cycles.ts'
 import { type Line, nodeVertex, type Vertex } from './model.ts'
 import { pack } from './pack.ts'
-import { drawPart } from './part.ts'
+import { drawPart, movePart } from './part.ts'
 import {
   DEFAULTS,
   type Layout,
@@ -36,23 +36,17 @@ export function layout(
   const parts = groups.filter((group) => group.length > 1).map((group) => drawPart(group, chosen))
   const { width, height, corners } = pack(parts, lone, chosen)
 
-  const centres = new Map(lone.map((node) => [node, { x: node.x, y: node.y }]))
-  const ways = new Map<Line, readonly Point[]>()
   parts.forEach((part, i) => {
-    const corner = corners[i] as Point
-    const moved = ({ x, y }: Point) => ({ x: x - part.left + corner.x, y: y + corner.y })
-    for (const node of part.nodes) centres.set(node, moved(node))
-    for (const line of part.lines) ways.set(line, line.points.map(moved))
+    movePart(part, corners[i] as Point)
   })
   return {
     nodes: nodes.map(({ id, width, height }) => {
-      const vertex = vertices.get(id) as Vertex
-      return { id, ...(centres.get(vertex) as Point), width, height, rank: vertex.rank }
+      const { x, y, rank } = vertices.get(id) as Vertex
+      return { id, x, y, width, height, rank }
     }),
     edges: edges.map(({ source, target, kind }) => {
       const line = lines.get(pairOf(vertices, source, target))
-      const points = line ? ways.get(line) : loopAround(centres, vertices.get(source) as Vertex)
-      return { source, target, kind, points: points as readonly Point[] }
+      return { source, target, kind, points: line ? line.points : loopAround(vertices.get(source) as Vertex) }
     }),
     width,
     height,
@@ -80,31 +74,40 @@ function verticesOf(nodes: readonly LayoutNode[], edges: readonly LayoutEdge[]):
 /** The line of each pair of different nodes that some edge joins; each is also entered in `out` and `into` of its
  *  nodes, cycles broken. */
 function linesOf(edges: readonly LayoutEdge[], vertices: ReadonlyMap<string, Vertex>): Map<number, Line> {
-  const kinds = new Map<number, LayoutEdge['kind']>()
-  for (const { source, target, kind } of edges) {
-    const pair = pairOf(vertices, source, target)
-    if (source !== target && kinds.get(pair) !== 'gradient') kinds.set(pair, kind)
-  }
-  const nodes = [...vertices.values()]
-  const pairs = [...kinds.keys()].map(
-    (pair) => [Math.floor(pair / nodes.length), pair % nodes.length] as const,
-  )
-  const closing = closingEdges(nodes.length, pairs)
   const lines = new Map<number, Line>()
-  for (const [i, [pair, kind]] of [...kinds].entries()) {
-    const reversed = closing[i] === true
-    const [source, target] = (pairs[i] ?? []).map((index) => nodes[index]) as [Vertex, Vertex]
-    const [upper, lower] = reversed ? [target, source] : [source, target]
-    const line: Line = { upper, lower, reversed, kind, segments: [], points: [] }
-    upper.out.push(line)
-    lower.into.push(line)
-    lines.set(pair, line)
+  for (const { source, target, kind } of edges) {
+    if (source === target) continue
+    const pair = pairOf(vertices, source, target)
+    const known = lines.get(pair)
+    if (known && kind === 'gradient') known.kind = kind
+    if (known) continue
+    const [upper, lower] = [vertices.get(source) as Vertex, vertices.get(target) as Vertex]
+    lines.set(pair, { upper, lower, reversed: false, kind, segments: [], points: [] })
   }
-  for (const { out, into } of nodes) {
+  breakCycles([...lines.values()], vertices.size)
+  for (const line of lines.values()) {
+    line.upper.out.push(line)
+    line.lower.into.push(line)
+  }
+  for (const { out, into } of vertices.values()) {
     out.sort((a, b) => a.lower.index - b.lower.index)
     into.sort((a, b) => a.upper.index - b.upper.index)
   }
   return lines
+}
+
+function breakCycles(lines: readonly Line[], count: number): void {
+  // Where all lines follow the order of execution, there is no cycle.
+  if (lines.every(({ upper, lower }) => upper.index < lower.index)) return
+  const closing = closingEdges(
+    count,
+    lines.map(({ upper, lower }) => [upper.index, lower.index]),
+  )
+  lines.forEach((line, i) => {
+    if (!closing[i]) return
+    line.reversed = true
+    ;[line.upper, line.lower] = [line.lower, line.upper]
+  })
 }
 
 /** One number for two nodes. */
@@ -134,14 +137,12 @@ function connectedParts(vertices: readonly Vertex[]): Vertex[][] {
   return parts
 }
 
-function loopAround(centres: ReadonlyMap<Vertex, Point>, vertex: Vertex): Point[] {
-  const { x, y } = centres.get(vertex) as Point
-  const right = x + vertex.width / 2
-  const quarter = vertex.height / 4
+function loopAround({ x, y, width, height }: Vertex): Point[] {
+  const right = x + width / 2
   return [
-    { x: right, y: y + quarter },
-    { x: right + LOOP, y: y + quarter },
-    { x: right + LOOP, y: y - quarter },
-    { x: right, y: y - quarter },
+    { x: right, y: y + height / 4 },
+    { x: right + LOOP, y: y + height / 4 },
+    { x: right + LOOP, y: y - height / 4 },
+    { x: right, y: y - height / 4 },
   ]
 }

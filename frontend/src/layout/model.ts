@@ -49,11 +49,12 @@ export interface Vertex {
 
 /** One drawn connection between two nodes; equal edges share it. */
 export interface Line {
-  readonly upper: Vertex
-  readonly lower: Vertex
+  upper: Vertex
+  lower: Vertex
   /** Drawn from lower to upper, because it closes a cycle. */
-  readonly reversed: boolean
-  readonly kind: 'gradient' | 'data'
+  reversed: boolean
+  /** `gradient` if any of its edges is. */
+  kind: 'gradient' | 'data'
   /** lanes.ts: from upper to lower, one segment for each row. */
   readonly segments: Segment[]
   /** route.ts: from source to target. */

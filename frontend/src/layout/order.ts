@@ -14,10 +14,11 @@ const WORTH = 0.2
 
 /** The best order found, set in `place`. Each start is improved by barycentre sweeps (Sugiyama 1981) and by exchange
  *  of neighbours (Gansner et al.: "A technique for drawing directed graphs", 1993). */
-export function reduceCrossings(starts: readonly (() => Vertex[][])[]): Vertex[][] {
+export function reduceCrossings(starts: readonly (() => Vertex[][] | undefined)[]): Vertex[][] {
   const orders: Order[] = []
   for (const start of starts) {
-    orders.push(counted(start()))
+    const rows = start()
+    if (rows) orders.push(counted(rows))
     if (orders.at(-1)?.count === 0) break
   }
   const [first] = orders

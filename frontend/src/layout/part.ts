@@ -10,7 +10,7 @@ import { rank } from './ranks.ts'
 import { route } from './route.ts'
 import { mainPath } from './spine.ts'
 import { bendSegments } from './tracks.ts'
-import type { LayoutOptions } from './types.ts'
+import type { LayoutOptions, Point } from './types.ts'
 
 export interface Part {
   readonly nodes: readonly Vertex[]
@@ -55,4 +55,14 @@ function measured(nodes: readonly Vertex[], lines: readonly Line[]): Part {
     }
   left = Math.floor(left)
   return { nodes, lines, left, width: right - left, height: bottom }
+}
+
+/** Put the part's upper left corner somewhere. */
+export function movePart({ nodes, lines, left }: Part, corner: Point): void {
+  const dx = corner.x - left
+  for (const node of nodes) {
+    node.x += dx
+    node.y += corner.y
+  }
+  for (const line of lines) line.points = line.points.map(({ x, y }) => ({ x: x + dx, y: y + corner.y }))
 }

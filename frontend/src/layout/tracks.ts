@@ -97,7 +97,7 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
   const waiting: Waiting[] = []
   const add = (net: Net) => {
     const added: Waiting = { net, gain: 0, waitsFor: 0 }
-    for (const other of waiting) relate(added, other, 1)
+    for (const other of waiting) if (overlap(net, other.net)) relate(added, other, 1)
     waiting.push(added)
   }
   for (const net of nets) add(net)
@@ -105,7 +105,7 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
   while (waiting.length > 0) {
     const next = takeFirst(waiting)
     if (next.waitsFor > 0) cut(next.net, taken)
-    for (const other of waiting) relate(next, other, -1)
+    for (const other of waiting) if (overlap(next.net, other.net)) relate(next, other, -1)
     sorted.push(next.net)
     if (next.net.rest) add(next.net.rest)
   }
@@ -122,9 +122,8 @@ function takeFirst(waiting: Waiting[]): Waiting {
   return waiting.splice(best, 1)[0] as Waiting
 }
 
-/** Add (`sign` 1) or take away (-1) what two waiting nets mean for each other's order. */
+/** Add (`sign` 1) or take away (-1) what two waiting nets that overlap mean for each other's order. */
 function relate(a: Waiting, b: Waiting, sign: 1 | -1): void {
-  if (!overlap(a.net, b.net)) return
   const gain = crossings(b.net, a.net) - crossings(a.net, b.net)
   a.gain += sign * gain
   b.gain -= sign * gain
