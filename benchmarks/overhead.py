@@ -87,7 +87,9 @@ def interleaved(
 ) -> list[Trained]:
     """Train copies of one model, each watched by one of `kinds`, in turns."""
     torch.manual_seed(0)
-    originals = {inplace: build(inplace) if build is not many_modules else build() for inplace in (True, False)}
+    originals = {
+        inplace: build(inplace) if build is not many_modules else build() for inplace in (True, False)
+    }
     trained = []
     for kind in kinds:
         subject = kind()
@@ -161,7 +163,10 @@ def structure(rounds: int) -> None:
     rows = [
         ["structure: first logged step over a plain one", f"{1e3 * (watched.main[0] - base):.0f} ms"],
         ["logged step over a plain one, minimum", f"{1e3 * (min(watched.main[1:]) - base):.0f} ms"],
-        ["the same, median", f"{1e3 * (statistics.median(watched.main[1:]) - statistics.median(plain.main)):.0f} ms"],
+        [
+            "the same, median",
+            f"{1e3 * (statistics.median(watched.main[1:]) - statistics.median(plain.main)):.0f} ms",
+        ],
         ["series", str(_series(watched.subject))],
     ]
     watched.subject.stop()
@@ -189,7 +194,9 @@ def memory(rounds: int) -> None:
 
 def peak(name: str, kind: str) -> None:
     """Print the peak of ten steps of one model under one tool."""
-    subject = next(k for k in (Plain, Explorer, ExplorerExact, Original, Wandb, ByHand) if k.__name__ == kind)()
+    subject = next(
+        k for k in (Plain, Explorer, ExplorerExact, Original, Wandb, ByHand) if k.__name__ == kind
+    )()
     torch.manual_seed(0)
     model, loss = MODELS[name](subject.inplace)
     one = Trained(subject, model.train(), loss)

@@ -181,7 +181,9 @@ class Original(Plain):
         import torchexplorer
 
         torchexplorer.setup()
-        torchexplorer.watch(model, log_freq=self.log_freq, log=["io", "io_grad", "params", "params_grad"], backend="none")
+        torchexplorer.watch(
+            model, log_freq=self.log_freq, log=["io", "io_grad", "params", "params_grad"], backend="none"
+        )
 
 
 class OriginalIdle(Original):

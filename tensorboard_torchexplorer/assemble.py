@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from .binning import bin_rows, slot_values
 from .events import StepRecord, graph_values, step_values
+from .packed import Packed, Slot
 from .rows import row_dtype
-from .sampling import Packed, Slot
 from .schema import HEALTH, Graph, Node, Phase, Series, Status, StepInfo
 
 _SCALED = ("min", "max", "low", "high", "mean", "std")
@@ -80,7 +80,8 @@ class Assembler:
             rows[indices] = bin_rows(packed, [step.slots[p] for p in mine], self._bins, self._reject)
         scale = _number(host, step.scale)
         if scale is not None:
-            scaled = columns.gradient[: len(rows)] & (step.parameters_scaled | (columns.node[: len(rows)] >= 0))
+            of_nodes = columns.node[: len(rows)] >= 0
+            scaled = columns.gradient[: len(rows)] & (of_nodes | step.parameters_scaled)
             for name in _SCALED:
                 rows[name][scaled] /= scale
         skipped = step.info.skipped or bool(_number(host, step.found_inf))

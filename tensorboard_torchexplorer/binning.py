@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .packed import Slot
 from .rows import row_dtype
-from .sampling import Slot
 from .schema import Status
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,8 @@ def _statistics(
     # Halving keeps sums and differences of values near the largest float64 finite.
     scale = 0.25 if np.abs(matrix).max() > 1e300 else 1.0
     scaled = matrix * scale if scale != 1.0 else matrix
-    mean = np.clip(scaled.mean(axis=1), scaled.min(axis=1), scaled.max(axis=1))  # rounding may leave the range
+    # Rounding may leave the range.
+    mean = np.clip(scaled.mean(axis=1), scaled.min(axis=1), scaled.max(axis=1))
     rows["mean"][where] = mean / scale
     rows["min"][where], rows["max"][where] = matrix.min(axis=1), matrix.max(axis=1)
     rows["std"][where] = _std(scaled, mean) / scale

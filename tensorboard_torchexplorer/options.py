@@ -85,7 +85,12 @@ def validated(
     _check("log", log, not unknown and bool(kinds), f"some of {', '.join(LOG)}")
     _check("log_freq", log_freq, _whole(log_freq, 1), "a whole number of steps, at least 1")
     _check("bins", bins, _whole(bins, 1) and bins <= 1024, "a whole number from 1 to 1024")
-    _check("sample_n", sample_n, sample_n is None or _whole(sample_n, 1), "a whole number from 1 up, or None for all")
+    _check(
+        "sample_n",
+        sample_n,
+        sample_n is None or _whole(sample_n, 1),
+        "a whole number from 1 up, or None for all",
+    )
     _check(
         "reject_outlier_proportion",
         reject_outlier_proportion,
@@ -98,8 +103,15 @@ def validated(
         optimizer is None or isinstance(optimizer, torch.optim.Optimizer),
         "a torch.optim.Optimizer, or None to find it",
     )
-    _check("time_log", time_log, time_log is None or _is_time_log(time_log), 'a pair like ("epoch", function(model, step))')
-    _check("eval_freq", eval_freq, eval_freq is None or _whole(eval_freq, 1), "a whole number from 1 up, or None")
+    _check(
+        "time_log",
+        time_log,
+        time_log is None or _is_time_log(time_log),
+        'a pair like ("epoch", function(model, step))',
+    )
+    _check(
+        "eval_freq", eval_freq, eval_freq is None or _whole(eval_freq, 1), "a whole number from 1 up, or None"
+    )
     _check("exact", exact, isinstance(exact, bool), "True or False")
     _check("root_input_grad", root_input_grad, isinstance(root_input_grad, bool), "True or False")
     _check("compiled", compiled, compiled in COMPILED, " or ".join(map(repr, COMPILED)))
@@ -143,7 +155,9 @@ def _patterns(name: str, value: Patterns) -> tuple[Pattern, ...]:
     for pattern in patterns:
         good = isinstance(pattern, str) or (isinstance(pattern, type) and issubclass(pattern, nn.Module))
         good = good or (callable(pattern) and not isinstance(pattern, type))
-        _check(name, pattern, good, "a glob on module paths, a module class, or a function(path, module) -> bool")
+        _check(
+            name, pattern, good, "a glob on module paths, a module class, or a function(path, module) -> bool"
+        )
     return patterns
 
 

@@ -48,7 +48,8 @@ from .capture.values import Taken
 from .events import graph_values
 from .faults import Faults
 from .options import WatchOptions
-from .sampling import Sampler, Slot
+from .packed import Slot
+from .sampling import Sampler
 from .schema import Graph, Phase, Status, StepInfo
 from .stepping import follow, unfollow
 
@@ -144,7 +145,7 @@ class Watch:
         absent = missing()
         if absent:
             raise RuntimeError(
-                f"watch: torch {torch.__version__} has no {', '.join(absent)}; use a supported version of torch"
+                f"watch: torch {torch.__version__} has no {', '.join(absent)}; use a supported version"
             )
         self.name = name
         self.options = options
@@ -396,10 +397,8 @@ class Watch:
         traced = self._pending
         seen = self._surveyed(root, anew=traced)
         hooked = seen.paths if traced or not self.options.selective else self._hooked(seen)
-        if phase == "eval":  # a training record may be open
-            sampler = self._eval_sampler
-        else:
-            sampler = self._sampler
+        # A training record may be open while an evaluation runs.
+        sampler = self._eval_sampler if phase == "eval" else self._sampler
         if phase == "eval" or self._record is None:
             sampler.begin()
         log = self.options.log
@@ -673,7 +672,8 @@ class Watch:
         slot, root = self._slot(), self._root()
         if root is not None and (slot is None or not slot.placed):
             self._slot = weakref.ref(Trampoline(root, self))
-        if self.options.compiled == "eager" and self._is_logged_step() and writes_here() and not self._uncounted:
+        eager = self.options.compiled == "eager" and not self._uncounted
+        if eager and self._is_logged_step() and writes_here():
             EAGER.hold(self)
         else:
             EAGER.release(self)
@@ -768,7 +768,8 @@ class Watch:
             if forward is not None:
                 self._place_forward(record, forward, place, slots)
             else:
-                blank += [(i, Status.NOT_OBSERVED) for i, series in enumerate(builder.series) if series.node >= 0]
+                unseen = (i for i, series in enumerate(builder.series) if series.node >= 0)
+                blank += [(i, Status.NOT_OBSERVED) for i in unseen]
             updates = []
             for taken in record.parameters:
                 value = SeriesKey(-1, taken.module, "param", "value", taken.index)

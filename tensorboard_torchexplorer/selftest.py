@@ -21,6 +21,9 @@ from .capture.private import beneath, quiet
 from .schema import Fault
 from .writer import ExplorerWriter
 
+Trace = list[tuple[int, str, bytes]]
+"""What a training did, in order: step, name, digest of the value."""
+
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -145,11 +148,12 @@ class _Training:
         seed: int,
     ) -> None:
         self.model = model
-        self.trace: list[tuple[int, str, bytes]] = []
+        self.trace: Trace = []
         self._batch_fn = batch_fn
         self._make = make
         self._steps = steps
         self._seed = seed
+        self._step = 0
 
     def run(self) -> None:
         torch.manual_seed(self._seed)
@@ -161,7 +165,8 @@ class _Training:
         lazy = any(nn.parameter.is_lazy(parameter) for parameter in self.model.parameters())
         optimizer = None if lazy else self._optimizer()
         try:
-            for self._step in range(self._steps):
+            for step in range(self._steps):
+                self._step = step
                 loss = self._forward()
                 if loss.requires_grad:
                     loss.backward()  # type: ignore[no-untyped-call]
@@ -207,9 +212,7 @@ class _Training:
         self.trace.append((self._step, name, _digest(value)))
 
 
-def _first_difference(
-    one: list[tuple[int, str, bytes]], other: list[tuple[int, str, bytes]]
-) -> Difference | None:
+def _first_difference(one: Trace, other: Trace) -> Difference | None:
     for mine, yours in zip(one, other, strict=False):
         if mine != yours:
             return Difference(mine[0], mine[1])

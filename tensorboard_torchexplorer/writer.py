@@ -148,7 +148,9 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         inner: Any = None
         if kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo"):
             inner = model._orig_mod
-        elif isinstance(model, torch.nn.parallel.DistributedDataParallel) or (isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1):
+        elif isinstance(model, torch.nn.parallel.DistributedDataParallel) or (
+            isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1
+        ):
             inner = model.module
         if inner is None:
             return model

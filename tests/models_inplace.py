@@ -160,6 +160,17 @@ def inplace_on_a_view() -> Built:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)), on(torch.randn(2, 3, 4))
 
 
+class InplaceThenMore(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu_(x).sin()
+
+
+@case({".": "in0 > 0 > 1 > 2 > out0", "1": "in0 > out0"})
+def inplace_on_a_view_inside() -> Built:
+    """The graph by-passes the view: what follows hangs on to the node of its base."""
+    return nn.Sequential(nn.Linear(4, 4), InplaceThenMore(), nn.Linear(4, 4)), on(torch.randn(2, 3, 4))
+
+
 class FlattenedInPlace(nn.Module):
     """The convolution's result is modified through its flattened view."""
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
-
 from models import Built
+from torch import Tensor, nn
 
 TRANSFORMERS: dict[str, Callable[[], Built]] = {}
 

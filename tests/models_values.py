@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
 from models import Built, mean_square, on
+from torch import Tensor, nn
 
 VALUES: dict[str, Callable[[], Built]] = {}
 
@@ -178,7 +177,9 @@ def complex128() -> Built:
 
 @model
 def half_of_autocast_with_a_scaled_loss() -> Built:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(True), nn.Flatten(), nn.Linear(144, 2))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(True), nn.Flatten(), nn.Linear(144, 2)
+    )
     x = torch.randn(2, 3, 8, 8)
 
     def run(model: nn.Module) -> Tensor:

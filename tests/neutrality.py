@@ -151,7 +151,9 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
         return type(value).__name__, *(fingerprint(item, depth + 1) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [f.name for f in dataclasses.fields(value)]
-        return type(value).__name__, *((name, fingerprint(getattr(value, name), depth + 1)) for name in fields)
+        return type(value).__name__, *(
+            (name, fingerprint(getattr(value, name), depth + 1)) for name in fields
+        )
     if isinstance(value, np.ndarray):
         return "ndarray", value.dtype.str, value.shape, value.tobytes()
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -47,7 +47,11 @@ class Recorded(NamedTuple):
 
 
 def record(
-    train: Callable[[Any], Any], *, model_name: str | None = None, phase: str = "train", logdir: str | None = None
+    train: Callable[[Any], Any],
+    *,
+    model_name: str | None = None,
+    phase: str = "train",
+    logdir: str | None = None,
 ) -> Recorded:
     """Call `train(writer)` and read back the (only, or named) model that it watched."""
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +75,12 @@ def read_back(logdir: str, model_name: str | None = None, phase: str = "train") 
 
 def assert_row_holds(row: Any, values: Tensor, *, rel: float = 2e-6) -> None:
     """`row` was made of all of `values` (sampling off)."""
-    truth = (values.detach().abs() if values.is_complex() else values.detach()).to(torch.float64).reshape(-1).numpy()
+    truth = (
+        (values.detach().abs() if values.is_complex() else values.detach())
+        .to(torch.float64)
+        .reshape(-1)
+        .numpy()
+    )
     assert row["status"] == Status.OK
     assert row["size"] == row["sampled"] == truth.size
     tolerance = rel * (np.abs(truth).max() + 1e-300)

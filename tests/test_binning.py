@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tensorboard_torchexplorer.binning import bin_rows
-from tensorboard_torchexplorer.sampling import Slot
+from tensorboard_torchexplorer.packed import Slot
 from tensorboard_torchexplorer.schema import Status
 
 values32 = arrays(np.float32, st.integers(1, 60), elements=st.floats(width=32))

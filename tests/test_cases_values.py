@@ -6,7 +6,6 @@ import gc
 import math
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from neutrality import following_calls, train as train_and_note
-from recording import Recorded, assert_row_holds, norms, record
+from neutrality import train as train_and_note
+from recording import Recorded, assert_row_holds, norms
 from test_cases_capture import Lambda, X, edges, modules, squared, train
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
@@ -282,7 +281,9 @@ def test_c61_deep_recursion_is_cut_with_a_count():
     # Of the 301 calls of trees and layers, those of 64 trees and 63 layers are kept.
     assert last.notes == [f"recursion cut at depth {MAX_DEPTH}: {151 + 150 - 64 - 63} more calls below"]
     assert edges(recorded)  # levels above are whole
-    assert_row_holds(recorded.row(".", "output", "grad", "output"), norms(recorded_gradient(recorded)), rel=1e-3)
+    assert_row_holds(
+        recorded.row(".", "output", "grad", "output"), norms(recorded_gradient(recorded)), rel=1e-3
+    )
 
 
 def recorded_gradient(recorded: Recorded) -> Tensor:
@@ -338,7 +339,9 @@ def test_c62_branches_and_growing_loops():
     assert list(ok) == [True, False, True, False, True, False]
     gradient = recorded.series["even", "output", "grad", "output"]["status"] == Status.OK
     assert list(gradient) == [False, True, False, True, False, True]
-    assert {"input0 odd", "input0 even", "odd loop", "even loop", "loop loop#1", "loop#1 loop#2"} <= edges(recorded)
+    assert {"input0 odd", "input0 even", "odd loop", "even loop", "loop loop#1", "loop#1 loop#2"} <= edges(
+        recorded
+    )
 
 
 def count(recorded: Recorded, node: str) -> int:
@@ -400,7 +403,10 @@ class Dirty(torch.autograd.Function):
 def test_c64_custom_functions(function, factor):
     torch.manual_seed(0)
     model = Lambda(
-        lambda m, x: m.b(m.f(m.a(x))), a=nn.Linear(4, 4), f=Lambda(lambda m, x: function.apply(x)), b=nn.Linear(4, 4)
+        lambda m, x: m.b(m.f(m.a(x))),
+        a=nn.Linear(4, 4),
+        f=Lambda(lambda m, x: function.apply(x)),
+        b=nn.Linear(4, 4),
     )
     hidden = model.f(model.a(X)).detach().requires_grad_()
     model.b(hidden).square().mean().backward()
@@ -555,11 +561,17 @@ def test_c68_no_synchronisation(depth, tmp_path):
             if watched:
                 writer.watch(model, log_freq=1)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for step in range(2):
+            for _ in range(2):
                 with profile(activities=[ProfilerActivity.CPU]) as profiler:
                     model(X).square().mean().backward()
                     optimizer.step()
-        names = ("aten::item", "aten::_local_scalar_dense", "aten::_to_copy", "aten::is_nonzero", "aten::nonzero")
+        names = (
+            "aten::item",
+            "aten::_local_scalar_dense",
+            "aten::_to_copy",
+            "aten::is_nonzero",
+            "aten::nonzero",
+        )
         counts = {event.key: event.count for event in profiler.key_averages()}
         return {name: counts.get(name, 0) for name in names}
 

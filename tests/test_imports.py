@@ -21,8 +21,10 @@ MAY_REACH = {
     "schema_json": {"schema"},
     "rows": {"schema"},
     "events": {"schema", "schema_json", "rows"},
-    "sampling": {"schema"},
-    "capture": {"schema", "sampling"},
+    "packed": set(),
+    "whole": {"schema"},
+    "sampling": {"schema", "packed", "whole"},
+    "capture": {"schema", "sampling", "packed", "whole"},
 }
 
 # What they never reach of others, in the same sense.

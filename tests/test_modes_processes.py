@@ -52,7 +52,7 @@ def no_faults(folder) -> None:
 
 
 def replicas(net, count):
-    """What DataParallel makes, which needs CUDA: modules that share all attributes, with copied parameters."""
+    """What DataParallel makes, which needs CUDA: modules that share all attributes but parameters."""
     copies = []
     for _ in range(count):
         twin = {module: module._replicate_for_data_parallel() for module in net.modules()}

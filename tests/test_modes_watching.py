@@ -276,9 +276,13 @@ def test_a_plain_summary_writer_closed_while_watching_harms_nothing(tmp_path):
     watch_model(writer, model, log_freq=1)
     train(model)
     writer.close()
-    train(model, 2)
-    with pytest.warns(RuntimeWarning, match="closed before all records"):
+
+    def go_on():
+        train(model, 2)
         background_of(writer).flush()
+
+    with pytest.warns(RuntimeWarning, match="closed before all records"):
+        go_on()
     train(plain)
     train(plain, 2)
     unwatch_model(writer)

@@ -83,7 +83,12 @@ def records(writer: ExplorerWriter, folder: str) -> int:
     """How many logged steps are on disk."""
     writer.flush()
     found = read(folder)
-    return sum(len(model.history(phase).steps) for run in found.values() for model in run.values() for phase in PHASES)
+    return sum(
+        len(model.history(phase).steps)
+        for run in found.values()
+        for model in run.values()
+        for phase in PHASES
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +144,9 @@ def not_applicable(column: str, plain: Observed) -> str:
     if column in ("weights", "buffers"):
         return "" if any(facts) else f"it has no {column}"
     if column in ("deepcopy", "pickle", "save", "average"):
-        failed = [fact for fact in facts if isinstance(fact, tuple) and fact and str(fact[0]).endswith("Error")]
+        failed = [
+            fact for fact in facts if isinstance(fact, tuple) and fact and str(fact[0]).endswith("Error")
+        ]
         return f"torch can't do it either ({failed[0][0]})" if len(failed) == len(facts) else ""
     if column == "objects":
         return "" if facts else "it makes no module call"

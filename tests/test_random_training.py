@@ -52,7 +52,10 @@ def test_random_training_is_the_same_bit_by_bit(program):
     with tempfile.TemporaryDirectory() as folder, ExplorerWriter(folder) as writer:
         watches: list[Any] = []
         watched = train(
-            made, lambda m: watches.append(writer.watch(m, log_freq=1)), lambda: writer.unwatch(), copied=False
+            made,
+            lambda m: watches.append(writer.watch(m, log_freq=1)),
+            lambda: writer.unwatch(),
+            copied=False,
         )
 
     assert watched.differences(plain) == {}
@@ -102,9 +105,9 @@ def cloned(model: nn.Module) -> Found:
         if isinstance(value, Tensor):
             key = (*call, group, count[0])
             count[0] += 1
-            if not value.requires_grad:
-                return value
             copy = value.clone()
+            if not copy.requires_grad:
+                return value
             copy.register_hook(lambda g: found.__setitem__(key, g.clone()))
             return copy
         if isinstance(value, (tuple, list)):

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorboard_torchexplorer.binning import bin_rows, slot_values
-from tensorboard_torchexplorer.sampling import Sampler, Slot, make_plan, walk_indices
+from tensorboard_torchexplorer.packed import Slot
+from tensorboard_torchexplorer.sampling import Sampler, make_plan, walk_indices
 from tensorboard_torchexplorer.schema import Status
 
 CPU = torch.device("cpu")
@@ -42,9 +43,7 @@ def norms(gradient: Tensor) -> np.ndarray:
 LAYOUTS = {
     "contiguous": torch.arange(12 * 64 * 9.0).reshape(12, 64, 3, 3),
     "transposed": torch.arange(12 * 64 * 9.0).reshape(108, 64).T,
-    "channels-last": torch.arange(12 * 64 * 9.0)
-    .reshape(12, 64, 3, 3)
-    .to(memory_format=torch.channels_last),
+    "channels-last": torch.arange(12 * 64 * 9.0).reshape(12, 64, 3, 3).to(memory_format=torch.channels_last),
     "slice": torch.arange(4000.0).reshape(40, 100)[3:33, 10:90],
     "every second": torch.arange(8000.0)[::2],
     "power of two": torch.arange(4096.0).reshape(64, 64),

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from recording import Recorded, assert_row_holds, read_back, record
-from test_cases_capture import Lambda, X, edges, modules, squared, train
+from test_cases_capture import Lambda, X, edges, squared, train
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -56,7 +55,9 @@ class Outcome:
         self.report: Any = None
 
 
-def trained(around: Callable[[Outcome], AbstractContextManager[Any]], writer: ExplorerWriter | None) -> Outcome:
+def trained(
+    around: Callable[[Outcome], AbstractContextManager[Any]], writer: ExplorerWriter | None
+) -> Outcome:
     outcome = Outcome()
     torch.manual_seed(0)
     model = Block()
@@ -149,8 +150,12 @@ def recorded_modules(outcome: Outcome):
     outcome.report = []
     register = nn.modules.module
     handles = [
-        register.register_module_forward_pre_hook(lambda m, a: outcome.report.append(("enter", type(m).__name__))),
-        register.register_module_forward_hook(lambda m, a, r: outcome.report.append(("leave", type(m).__name__))),
+        register.register_module_forward_pre_hook(
+            lambda m, a: outcome.report.append(("enter", type(m).__name__))
+        ),
+        register.register_module_forward_hook(
+            lambda m, a, r: outcome.report.append(("leave", type(m).__name__))
+        ),
     ]
     yield
     for handle in handles:
@@ -187,7 +192,14 @@ def test_modes_around_the_training(name):
         assert torch.equal(one, two)
     assert watched.report == plain.report
     assert recorded.steps == [0, 2]
-    assert {"conv norm", "norm relu", "relu drop", "drop attention", "attention head", "head relu#1"} <= edges(recorded)
+    assert {
+        "conv norm",
+        "norm relu",
+        "relu drop",
+        "drop attention",
+        "attention head",
+        "head relu#1",
+    } <= edges(recorded)
     for kind in ("value", "grad"):
         row = recorded.row("attention", "output", kind, "[0]")
         assert row["status"] == Status.OK
@@ -357,7 +369,9 @@ def test_forward_replaced_on_a_watched_instance():
 # --- What else reads a model -----------------------------------------------------------------------
 
 
-def same_as_unwatched(use: Callable[[nn.Module], Any], build: Callable[[], nn.Module] | None = None) -> Recorded:
+def same_as_unwatched(
+    use: Callable[[nn.Module], Any], build: Callable[[], nn.Module] | None = None
+) -> Recorded:
     """`use(model)` gives the same for a watched model, which then trains and is recorded as ever."""
 
     def made() -> nn.Module:
@@ -414,7 +428,9 @@ def test_symbolic_tracing_of_a_watched_model():
 
 
 def test_exporting_a_watched_model():
-    same_as_unwatched(lambda model: [str(node.target) for node in torch.export.export(model, (X,)).graph.nodes])
+    same_as_unwatched(
+        lambda model: [str(node.target) for node in torch.export.export(model, (X,)).graph.nodes]
+    )
 
 
 def test_fake_tensors():
@@ -468,7 +484,9 @@ def test_values_and_gradients_of_mapped_modules(wrapped):
     torch.manual_seed(0)
     inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     mapped = (lambda m: m.b) if wrapped else (lambda m: lambda row: m.b(row))
-    model = Lambda(lambda m, x: m.c(torch.vmap(mapped(m))(m.a(x))), a=nn.Linear(4, 4), b=inner, c=nn.Linear(4, 3))
+    model = Lambda(
+        lambda m, x: m.c(torch.vmap(mapped(m))(m.a(x))), a=nn.Linear(4, 4), b=inner, c=nn.Linear(4, 3)
+    )
     before = model.a(X).detach().requires_grad_()
     middle = inner[0](before)
     middle.retain_grad()
@@ -488,7 +506,9 @@ def test_summary_tools_that_hook_modules_themselves():
     model, seen = nn.Sequential(nn.Linear(4, 4), nn.ReLU(True)), []
 
     def loss(model: nn.Module) -> Tensor:
-        handles = [m.register_forward_hook(lambda m, a, r: seen.append(tuple(r.shape))) for m in model.modules()]
+        handles = [
+            m.register_forward_hook(lambda m, a, r: seen.append(tuple(r.shape))) for m in model.modules()
+        ]
         value = squared(model)
         for handle in handles:
             handle.remove()

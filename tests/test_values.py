@@ -122,8 +122,12 @@ TENSORS: dict[str, Callable[[int], Tensor]] = {
     "quantized by channel": lambda n: torch.quantize_per_channel(
         made(torch.float32, n).reshape(2, -1), torch.ones(2), torch.zeros(2), 0, torch.qint8
     ),
-    "sparse": lambda n: (made(torch.float32, n).reshape(2, -1) * (torch.arange(n).reshape(2, -1) % 3 == 0)).to_sparse(),
-    "sparse rows": lambda n: (made(torch.float32, n).reshape(2, -1) * (torch.arange(n).reshape(2, -1) % 3 == 0)).to_sparse_csr(),
+    "sparse": lambda n: (
+        made(torch.float32, n).reshape(2, -1) * (torch.arange(n).reshape(2, -1) % 3 == 0)
+    ).to_sparse(),
+    "sparse rows": lambda n: (
+        made(torch.float32, n).reshape(2, -1) * (torch.arange(n).reshape(2, -1) % 3 == 0)
+    ).to_sparse_csr(),
     "broadcast": lambda n: made(torch.float32, 2)[:, None].expand(2, n // 2),
     "transposed": lambda n: made(torch.float32, n).reshape(2, -1).t(),
     "every other": lambda n: made(torch.float32, 2 * n)[::2],
@@ -146,7 +150,9 @@ def inference(size: int) -> Tensor:
         return made(torch.float32, size)
 
 
-@pytest.mark.parametrize("options", [{"sample_n": None}, {"sample_n": 100}, {"sample_n": 100, "exact": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"sample_n": None}, {"sample_n": 100}, {"sample_n": 100, "exact": True}], ids=str
+)
 @pytest.mark.parametrize("name", TENSORS)
 def test_every_dtype_and_layout(name, options):
     tensor = TENSORS[name](1000)
@@ -165,8 +171,12 @@ def test_every_dtype_and_layout(name, options):
             assert row["sampled"] == (1000 if everything else 100)
         spread = truth.max() / 2 - truth.min() / 2
         if everything or "exact" in options:
-            assert row["mean"] == pytest.approx(truth.mean(), rel=1e-4 if name == "subnormal" else 1e-5, abs=1e-5 * spread)
-            assert row["std"] == pytest.approx(deviation(truth), rel=1e-3 if name == "subnormal" else 1e-4, abs=1e-6 * spread)
+            assert row["mean"] == pytest.approx(
+                truth.mean(), rel=1e-4 if name == "subnormal" else 1e-5, abs=1e-5 * spread
+            )
+            assert row["std"] == pytest.approx(
+                deviation(truth), rel=1e-3 if name == "subnormal" else 1e-4, abs=1e-6 * spread
+            )
             assert row["zeros"] == pytest.approx((truth == 0).mean(), abs=0.003)
         else:
             assert truth.min() <= row["mean"] <= truth.max()
@@ -175,7 +185,10 @@ def test_every_dtype_and_layout(name, options):
 
 
 ONLY: dict[str, tuple[Callable[[], Tensor], dict[str, float]]] = {
-    "zero dimensions": (lambda: torch.tensor(3.5), {"size": 1, "min": 3.5, "max": 3.5, "mean": 3.5, "std": 0}),
+    "zero dimensions": (
+        lambda: torch.tensor(3.5),
+        {"size": 1, "min": 3.5, "max": 3.5, "mean": 3.5, "std": 0},
+    ),
     "one element": (lambda: torch.tensor([-2.0]), {"size": 1, "min": -2, "max": -2, "mean": -2}),
     "one boolean": (lambda: torch.tensor(True), {"size": 1, "min": 1, "max": 1}),
     "NaN only": (lambda: torch.full((3, 4), math.nan), {"size": 12, "nan": 12}),
@@ -242,7 +255,9 @@ def test_what_is_not_recorded_says_why(name):
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128], ids=str
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128],
+    ids=str,
 )
 def test_gradients_of_every_dtype(dtype):
     torch.manual_seed(0)
@@ -265,7 +280,9 @@ def test_gradients_of_every_dtype(dtype):
     wide = out.to(torch.complex128 if dtype.is_complex else torch.float64)
     row = recorded.row(".", "output", "grad", "output")
     assert row["size"] == 5
-    assert row["max"] == pytest.approx(wide.norm(dim=1).max().item(), rel=2e-3 if dtype.itemsize == 2 else 1e-5)
+    assert row["max"] == pytest.approx(
+        wide.norm(dim=1).max().item(), rel=2e-3 if dtype.itemsize == 2 else 1e-5
+    )
     row = recorded.row("", "param", "grad", "weight")
     assert row["mean"] == pytest.approx(numbers(weight).mean(), rel=1e-5)
     assert row["max"] == pytest.approx(numbers(weight).max(), rel=1e-6)

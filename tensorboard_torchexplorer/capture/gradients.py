@@ -66,7 +66,12 @@ def ports_of(tensors: list[Tensor]) -> list[_Port]:
             continue
         base, view = tensor._base, None
         base_edge = None
-        if base is not None and base.requires_grad and tensor.layout == torch.strided and not tensor.is_nested:
+        if (
+            base is not None
+            and base.requires_grad
+            and tensor.layout == torch.strided
+            and not tensor.is_nested
+        ):
             base_edge = _edge(base)
             offset = int(tensor.storage_offset() - base.storage_offset())
             view = View(tensor.shape, tensor.stride(), offset, base.shape, base.stride())
@@ -206,7 +211,7 @@ class Armer:
             else:
                 continue  # whatever comes after it is not differentiable
             chosen[edge] = want
-            choices = [(want, None)] + self._base_choice(port, Wanted(-1, None, 0))
+            choices = [(want, None), *self._base_choice(port, Wanted(-1, None, 0))]
             self._add(tap, PortKey(span.call, "output", port.position), choices)
         return chosen
 

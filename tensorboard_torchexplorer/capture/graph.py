@@ -179,7 +179,9 @@ class GraphBuilder:
             self.changed = True
         return index
 
-    def refresh(self, module: nn.Module, survey: Survey, own: list[tuple[str, Tensor]]) -> tuple[int, dict[str, int]]:
+    def refresh(
+        self, module: nn.Module, survey: Survey, own: list[tuple[str, Tensor]]
+    ) -> tuple[int, dict[str, int]]:
         """The index of a module's entry, and those of its parameters by name. `own` are its parameters as
         they are now; those that are gone stay in the entry, so that indices hold."""
         index = self.add_module(module, survey)
@@ -212,7 +214,9 @@ class GraphBuilder:
             parent = found[call.parent.index] if call.parent is not None else -1
             module = self.add_module(call.module, survey)
             arguments = [list(pair) for pair in call.arguments]
-            node = Node(call.id, module, parent, call.number, call.inputs, call.outputs, arguments, list(call.notes))
+            node = Node(
+                call.id, module, parent, call.number, call.inputs, call.outputs, arguments, list(call.notes)
+            )
             index = self._append(node)
             self._first_node.setdefault(call.path, index)
             return index

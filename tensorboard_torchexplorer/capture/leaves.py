@@ -157,11 +157,8 @@ def argument_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapp
     if args:
         names, star = _names_of(module)
         for position, value in enumerate(args):
-            if position < len(names):
-                name = names[position]
-            else:
-                name = f"{star or 'args'}[{position - len(names)}]"
-            leaves.add(name, value)
+            beyond = position - len(names)
+            leaves.add(names[position] if beyond < 0 else f"{star or 'args'}[{beyond}]", value)
     for key, value in kwargs.items():
         leaves.add(key, value)
     return leaves

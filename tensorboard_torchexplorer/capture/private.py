@@ -52,7 +52,7 @@ def queue_backward_callback(callback: Callable[[], None]) -> None:
 def without_torch_function() -> AbstractContextManager[Any]:
     """Inside, tensors act as plain ones: neither the `__torch_function__` of the user's subclasses nor
     the user's function modes run, not even for reading an attribute."""
-    return torch._C.DisableTorchFunction()  # type: ignore[no-any-return, attr-defined]
+    return torch._C.DisableTorchFunction()
 
 
 def beneath(tensor: Tensor) -> Tensor:

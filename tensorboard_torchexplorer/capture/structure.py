@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..schema import End
 from .autograd_walk import edge_of, walk
 from .calls import Call
-from .private import beneath, node_sequence, without_torch_function
+from .private import beneath, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
@@ -158,12 +158,9 @@ class StructureTracer:
         parent.sequences.add(call.start, call.end, NOBODY if scope.closed else call.position)
         parent.indices.add(call.index, self._calls, call.position)
         bit = parent.bit(End("node", call.position))
-        for tensor, edge in zip(tensors, edges, strict=True):
+        for edge in edges:
             if edge is not None:
                 parent.boundaries[edge] = bit
-            base = self._base_edge(tensor)
-            if base is not None and call.start <= node_sequence(base[0]) < call.end:
-                parent.boundaries[base] = bit
 
     # --- operators ---------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
-from .sharding import class_before_sharding
 from .private import without_torch_function
+from .sharding import class_before_sharding
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
@@ -138,7 +138,9 @@ def _class_name(module: nn.Module) -> tuple[str, list[str]]:
         ]
         return parametrize.type_before_parametrizations(module).__name__, marks
     hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
-    return class_before_sharding(module).__name__, [name for name in hooks if name in ("WeightNorm", "SpectralNorm")]
+    return class_before_sharding(module).__name__, [
+        name for name in hooks if name in ("WeightNorm", "SpectralNorm")
+    ]
 
 
 def split_extra(text: str) -> list[list[str]]:

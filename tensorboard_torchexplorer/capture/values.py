@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..sampling import Sampler, Slot
+from ..packed import Slot
+from ..sampling import Sampler
 from ..schema import Group, Status
 from .calls import Call
 from .private import beneath, quiet

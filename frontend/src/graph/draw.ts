@@ -18,6 +18,8 @@ export interface Look {
 
 export const RADIUS = 8
 const [ARROW_LENGTH, ARROW_HALF] = [8, 4]
+/** Below this, arrows and round corners are smaller than two pixels: thousands of them cost and don't show. */
+const FAR_SCALE = 0.25
 
 export function drawGraph(
   context: CanvasRenderingContext2D,
@@ -48,9 +50,9 @@ export function drawGraph(
     [plain, colours.edge, width],
     [lit, colours.accent, width * 1.6],
   ] as const) {
-    strokeWires(context, wires, colour, thickness)
+    strokeWires(context, wires, colour, thickness, view.scale < FAR_SCALE)
   }
-  if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world)
+  if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world, view.scale < FAR_SCALE)
   else drawShapes(context, look.shapes ? seen : lit, look.theme)
 }
 
@@ -59,6 +61,7 @@ function strokeWires(
   wires: readonly PlacedWire[],
   colour: string,
   thickness: number,
+  far: boolean,
 ): void {
   context.strokeStyle = colour
   context.fillStyle = colour
@@ -67,13 +70,25 @@ function strokeWires(
   for (const kind of ['gradient', 'data'] as const) {
     context.setLineDash(kind === 'data' ? [5, 4] : [])
     context.beginPath()
-    for (const wire of wires) if (wire.kind === kind) trace(shortened(wire.points), RADIUS, context)
+    for (const wire of wires) {
+      if (wire.kind !== kind) continue
+      if (far) traceSharp(wire.points, context)
+      else trace(shortened(wire.points), RADIUS, context)
+    }
     context.stroke()
   }
   context.setLineDash([])
+  if (far) return
   context.beginPath()
   for (const { points } of wires) traceArrow(context, points)
   context.fill()
+}
+
+function traceSharp(points: readonly Point[], context: CanvasRenderingContext2D): void {
+  points.forEach(({ x, y }, position) => {
+    if (position === 0) context.moveTo(x, y)
+    else context.lineTo(x, y)
+  })
 }
 
 /** The last segment ends at the back of the arrow, so that its tip stays sharp. */
@@ -137,6 +152,7 @@ function drawBoxes(
   picture: Picture,
   look: Look,
   world: ReturnType<typeof shownWorld>,
+  far: boolean,
 ): void {
   const colours = COLOURS[look.theme]
   for (const box of picture.boxes) {
@@ -152,10 +168,15 @@ function drawBoxes(
       look.fill(box) ?? (box.node !== null && box.node.children > 0 ? colours.container : colours.surface)
     context.strokeStyle = box.key === look.lit ? colours.accent : colours.control
     context.lineWidth = box.key === look.lit ? 4 : 1.5
-    context.beginPath()
-    context.roundRect(left, top, box.width, box.height, box.kind === 'node' ? 6 : box.height / 2)
-    context.fill()
-    context.stroke()
+    if (far) {
+      context.fillRect(left, top, box.width, box.height)
+      context.strokeRect(left, top, box.width, box.height)
+    } else {
+      context.beginPath()
+      context.roundRect(left, top, box.width, box.height, box.kind === 'node' ? 6 : box.height / 2)
+      context.fill()
+      context.stroke()
+    }
     if (box.kind !== 'node') continue
     context.fillStyle = stripeOf(box.family, look.theme)
     context.fillRect(left + 1, top + 2, 10, box.height - 4)

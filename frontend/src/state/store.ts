@@ -3,7 +3,7 @@
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal, untracked } from '@preact/signals'
 import { type Api, ApiError, type Place, samePlace } from '../api/api.ts'
 import type { Extent } from '../heatmap/axis.ts'
-import { type Domain, domain } from '../heatmap/columns.ts'
+import { type Domain, domain, shareOf } from '../heatmap/columns.ts'
 import { commonExtent } from '../heatmap/tensors.ts'
 import type { Host } from '../host.ts'
 import {
@@ -56,6 +56,8 @@ export interface Store {
   readonly allSteps: ReadonlySignal<readonly number[]>
   /** The steps over which the heat maps of all panels extend. */
   readonly domain: ReadonlySignal<Domain>
+  /** Where the line of the step lies in the heat maps, 0..1 from left to right; null: there is none. */
+  readonly cursor: ReadonlySignal<number | null>
   /** What all open tracks of a kind span together, for panels with locked axes. */
   readonly ranges: ReadonlySignal<Readonly<Record<Kind, Extent | null>>>
   /** The step that colours and cursor stand for: the chosen one, else the last. */
@@ -110,6 +112,11 @@ export function createStore(api: Api, host: Host): Store {
     return kept
   })
 
+  const cursor = computed(() => {
+    const at = hovered.value ?? step.value
+    const share = at === null ? -1 : shareOf(at, shownDomain.value)
+    return share >= 0 && share <= 1 ? share : null
+  })
   const ranges = computed(() => {
     const tracks = histories.ready.value.flatMap((history) => history.tracks)
     const of = (kind: Kind): Extent | null => commonExtent(tracks.filter(({ head }) => head.kind === kind))
@@ -230,6 +237,7 @@ export function createStore(api: Api, host: Host): Store {
     entry,
     allSteps,
     domain: shownDomain,
+    cursor,
     ranges,
     shownStep,
     openLevel(id, select) {

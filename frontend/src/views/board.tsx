@@ -1,8 +1,7 @@
 /** The right side: columns of panels. More columns as the window widens. */
-import { effect, useSignal } from '@preact/signals'
+import { useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useLayoutEffect, useRef } from 'preact/hooks'
-import { shareOf } from '../heatmap/columns.ts'
 import { panelKey } from '../state/panels.ts'
 import { useStore } from './context.ts'
 import { dragged } from './drag.ts'
@@ -23,7 +22,6 @@ export function Board(): JSX.Element {
     observer.observe(element)
     return () => observer.disconnect()
   }, [])
-  useCursor(root)
 
   const panels = store.panels.list.value
   const columns = Math.max(1, Math.floor((width.value - GAP) / (LEAST_COLUMN + GAP)))
@@ -50,21 +48,6 @@ export function Board(): JSX.Element {
         })}
       </div>
     </section>
-  )
-}
-
-/** Moves the step line of all heat maps through one custom property: no heat map is drawn again for it. */
-function useCursor(root: { readonly current: HTMLDivElement | null }): void {
-  const store = useStore()
-  useLayoutEffect(
-    () =>
-      effect(() => {
-        const step = store.hovered.value ?? store.step.value
-        const share = step === null ? -1 : shareOf(step, store.domain.value)
-        root.current?.toggleAttribute('data-cursor', share >= 0 && share <= 1)
-        root.current?.style.setProperty('--cursor', `${share * 100}%`)
-      }),
-    [],
   )
 }
 

@@ -1,5 +1,5 @@
 /** One heat map: a canvas with its axis labels, the shared step line, and what the pointer is at. */
-import { signal, useSignal } from '@preact/signals'
+import { effect, signal, useSignal } from '@preact/signals'
 import type { CSSProperties, JSX, TargetedPointerEvent } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import type { History, Track } from '../api/decode.ts'
@@ -116,11 +116,29 @@ function Drawn({
         {plot.drawn !== null && <Ends plot={plot} />}
         {plot.blank !== '' && <p class="plot-blank">{plot.blank}</p>}
         <BrokenBadge plot={plot} />
-        <i class="cursor" aria-hidden="true" />
+        <Cursor />
       </div>
       <StepAxis history={history} domain={domain} width={width} kind={timeAxis} />
     </>
   )
+}
+
+/** The line of the shared step. It moves by a transform of its own: one custom property for all of them made
+ *  the browser look at every element of the board again, 18 ms a frame with 56 heat maps. */
+function Cursor(): JSX.Element {
+  const store = useStore()
+  const line = useRef<HTMLElement>(null)
+  useLayoutEffect(
+    () =>
+      effect(() => {
+        const share = store.cursor.value
+        if (line.current === null) return
+        line.current.hidden = share === null
+        if (share !== null) line.current.style.transform = `translateX(${share * 100}%)`
+      }),
+    [],
+  )
+  return <i class="cursor" ref={line} aria-hidden="true" />
 }
 
 function Blank({ reason, style }: { reason: string; style: CSSProperties }): JSX.Element {
