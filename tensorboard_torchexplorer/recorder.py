@@ -19,7 +19,6 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -27,30 +26,28 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from .assemble import Assembler, Finished
+from .assemble import Assembler
 from .background import Background
 from .capture.calls import Call
 from .capture.dynamo import EAGER, is_compiled
 from .capture.forward import ForwardCapture
 from .capture.fused import mark_fused
-from .capture.graph import GraphBuilder, SeriesKey
+from .capture.graph import GraphBuilder
 from .capture.private import (
     current_graph_task,
     missing,
     queue_backward_callback,
-    quiet,
     without_torch_function,
 )
 from .capture.surroundings import NotObserved, hindrance, writes_here
-from .capture.survey import Survey, own_parameters, survey
+from .capture.survey import Survey, survey
 from .capture.trampoline import Trampoline
-from .capture.values import Taken
 from .events import graph_values
 from .faults import Faults
 from .options import WatchOptions
-from .packed import Slot
+from .record import Forward, Record
 from .sampling import Sampler
-from .schema import Graph, Phase, Status, StepInfo
+from .schema import Graph, Phase, StepInfo
 from .stepping import follow, unfollow
 
 _SESSION = uuid.uuid4().hex[:12]
@@ -70,54 +67,6 @@ _MAX_PASSED_BY = 20
 
 _MAX_FORWARDS = 3
 """Forwards of a step that are looked at while none has seen a backward yet."""
-
-
-@dataclass
-class _ParameterTaken:
-    """A parameter of a record: where its entry is, and what was sampled."""
-
-    module: int
-    index: int
-    value: Taken
-    grad: Taken
-    tensor: weakref.ref[Tensor]
-    after: Taken | None = None
-
-
-class _Forward(NamedTuple):
-    """A forward that was looked at, and the node of each of its calls."""
-
-    capture: ForwardCapture
-    nodes: dict[int, int]
-
-
-@dataclass
-class _Record:
-    """A logged step that is not finished yet."""
-
-    step: int
-    phase: Phase
-    survey: Survey
-    forwards: list[_Forward] = field(default_factory=list)
-    backward: bool = False
-    scale: Taken | None = None
-    parameters_scaled: bool = False
-    found_inf: Taken | None = None
-    skipped: bool = False
-    parameters: list[_ParameterTaken] = field(default_factory=list)
-    thread: threading.Thread = field(default_factory=threading.current_thread)
-    passed_by: int = 0
-
-    @property
-    def cut_short(self) -> bool:
-        """Whether a backward began and, now that none runs, has not come to its end: it has raised."""
-        return not self.backward and any(forward.capture.reached for forward in self.forwards)
-
-    @property
-    def chosen(self) -> _Forward | None:
-        """The first forward that a gradient has reached, else the first."""
-        reached = (forward for forward in self.forwards if forward.capture.reached)
-        return next(reached, self.forwards[0] if self.forwards else None)
 
 
 class Ended(NamedTuple):
@@ -162,7 +111,7 @@ class Watch:
         self._assembler = Assembler(
             name, options.bins, options.reject_outlier_proportion, lambda: thread.dropped
         )
-        self._record: _Record | None = None
+        self._record: Record | None = None
         self._signatures: set[int] = set()
         self._pending = True
         self._traced: set[str] = set()
@@ -317,7 +266,7 @@ class Watch:
         record = self._record
         return record is not None and not record.backward and 0 < len(record.forwards) < _MAX_FORWARDS
 
-    def _was_evaluation(self, record: _Record) -> None:
+    def _was_evaluation(self, record: Record) -> None:
         """Forwards in eval mode came before the training, with gradients enabled by oversight."""
         record.phase = "eval"
         self._sampler, self._eval_sampler = self._eval_sampler, self._sampler
@@ -443,13 +392,19 @@ class Watch:
         nodes = self._builder.add_calls(calls, seen)
         self._builder.add_uncalled(seen)
         if phase == "eval":
-            self._finish(_Record(self.step, phase, seen, [_Forward(forward, nodes)]))
+            record = self._open(phase, seen)
+            record.forwards.append(Forward(forward, nodes))
+            self._finish(record)
             return
         if self._record is None:
-            self._record = _Record(self.step, phase, seen)
-        self._record.forwards.append(_Forward(forward, nodes))
+            self._record = self._open(phase, seen)
+        self._record.forwards.append(Forward(forward, nodes))
         if not self._written:
             self._write_graph()
+
+    def _open(self, phase: Phase, seen: Survey) -> Record:
+        sampler = self._eval_sampler if phase == "eval" else self._sampler
+        return Record(self.step, phase, seen, self.options.log, self._builder, sampler, self._faults)
 
     def _news_of_calls(self, calls: list[Call]) -> None:
         """Decide whether the next logged forward is to be traced: while invocations are known of which
@@ -509,7 +464,7 @@ class Watch:
                 self._version = self._parameter_version()
             return
         if record is not None:
-            self._take_parameters(record)
+            record.take_parameters(self.options.excluded)
             self._finish(record)
         self._advance()
 
@@ -576,20 +531,10 @@ class Watch:
                 self._by_optimizer = self._stepping = True
                 self._version = None
                 if self._record is not None and not self._record.parameters:
-                    self._take_parameters(self._record)
-                    self._take_fused_scale(self._record, optimizer)
+                    self._record.take_parameters(self.options.excluded)
+                    self._record.take_fused_scale(optimizer)
         except Exception as error:
             self._faults.report("", "the start of an optimizer step", error)
-
-    def _take_fused_scale(self, record: _Record, optimizer: Optimizer) -> None:
-        """A fused optimizer divides by the scale itself, and looks itself whether to skip."""
-        scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
-        with quiet():
-            if isinstance(scale, Tensor):
-                record.scale = self._sampler.take(scale)
-                record.parameters_scaled = True
-            if isinstance(found, Tensor):
-                record.found_inf = self._sampler.take(found)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """See `stepping.Follower`."""
@@ -603,9 +548,8 @@ class Watch:
         """See `stepping.Follower`."""
         try:
             record = self._record
-            if record is not None and record.scale is None and self._touches(optimizer):
-                with quiet():
-                    record.scale = self._sampler.take(scale)
+            if record is not None and self._touches(optimizer):
+                record.take_scale(scale)
         except Exception as error:
             self._faults.report("", "the loss scale", error)
 
@@ -616,7 +560,7 @@ class Watch:
                 self._by_optimizer = True
                 if self._record is not None:
                     self._record.skipped = True
-                    self._take_parameters(self._record)
+                    self._record.take_parameters(self.options.excluded)
                 self._stepped_by(optimizer)
         except Exception as error:
             self._faults.report("", "a skipped optimizer step", error)
@@ -627,9 +571,9 @@ class Watch:
         self._stepping = self._uncounted = False
         if record is not None:
             if not record.parameters:
-                self._take_parameters(record)  # the forward ran inside the step: a closure
+                record.take_parameters(self.options.excluded)  # the forward ran inside the step: a closure
             elif not record.skipped:
-                self._take_updates(record)
+                record.take_updates()
             self._finish(record)
         # Several optimizers may share one step: without a forward in between, only one that has
         # already stepped begins a new one.
@@ -649,7 +593,7 @@ class Watch:
         seen = self._surveyed(root, anew=False)
         self._sampler.begin()
         self._builder.add_unobserved(root, seen)
-        self._record = _Record(self.step, "train", seen)
+        self._record = self._open("train", seen)
         if self._missed and not len(self._faults):
             self._faults.report("", "forwards", NotObserved(_NO_FORWARD))
 
@@ -678,62 +622,13 @@ class Watch:
         else:
             EAGER.release(self)
 
-    # --- parameters ------------------------------------------------------------------------------
-
-    def _take_parameters(self, record: _Record) -> None:
-        log = self.options.log
-        if "params" not in log and "params_grad" not in log:
-            return
-        cache: dict[int, tuple[Taken, Taken]] = {}
-        with quiet():
-            for module, path in record.survey.paths.items():
-                own = list(own_parameters(module))
-                if not own or self.options.excluded(path, module):
-                    continue
-                entry, position = self._builder.refresh(module, record.survey, own)
-                for name, parameter in own:
-                    taken = cache.get(id(parameter))
-                    if taken is None:
-                        taken = cache[id(parameter)] = self._take_parameter(path, parameter)
-                    reference = weakref.ref(parameter)
-                    record.parameters.append(_ParameterTaken(entry, position[name], *taken, reference))
-
-    def _take_parameter(self, path: str, parameter: Tensor) -> tuple[Taken, Taken]:
-        value: Taken = Status.NOT_RUN
-        grad: Taken = Status.NOT_RUN
-        try:
-            if torch.nn.parameter.is_lazy(parameter):
-                return Status.LAZY, Status.LAZY
-            if "params" in self.options.log:
-                value = self._sampler.take(_local(parameter))
-            if "params_grad" in self.options.log:
-                if parameter.grad is not None:
-                    grad = self._sampler.take(_local(parameter.grad))
-                else:
-                    grad = Status.NO_GRADIENT if parameter.requires_grad else Status.FROZEN
-        except Exception as error:
-            self._faults.report(path, "a parameter", error)
-            return Status.FAULT, Status.FAULT
-        return value, grad
-
-    def _take_updates(self, record: _Record) -> None:
-        """Sample the updated parameters at the same elements."""
-        with quiet():
-            for taken in record.parameters:
-                parameter = taken.tensor()
-                if parameter is not None and isinstance(taken.value, tuple) and parameter.grad is not None:
-                    try:
-                        taken.after = self._sampler.take(_local(parameter), taken.value[1].start)
-                    except Exception as error:
-                        self._faults.report("", "an updated parameter", error)
-
     # --- the end of a record ---------------------------------------------------------------------
 
-    def _finish(self, record: _Record) -> None:
+    def _finish(self, record: Record) -> None:
         """Hand the record to the record thread."""
         try:
             if os.getpid() == self._pid:
-                finished = self._finished(record)
+                finished = record.finished(self._info(record), self._news())
                 with without_torch_function():
                     size = finished.size
                 self._thread.submit(lambda: (self._assembler.values(finished), finished.info.step), size)
@@ -743,63 +638,10 @@ class Watch:
             self._written += 1
             self._drop(record)
 
-    def _drop(self, record: _Record) -> None:
-        for forward in record.forwards:
-            forward.capture.close()
+    def _drop(self, record: Record) -> None:
+        record.close()
         if self._record is record:
             self._record = None
-
-    def _finished(self, record: _Record) -> Finished:
-        builder = self._builder
-        slots: dict[int, tuple[torch.device, list[Slot]]] = {}
-        blank: list[tuple[int, int]] = []
-
-        def place(key: SeriesKey, taken: Taken) -> None:
-            series = builder.series_of.get(key)
-            if series is None:
-                return
-            if isinstance(taken, tuple):
-                slots[series] = (taken[0], [taken[1]])
-            else:
-                blank.append((series, taken))
-
-        with quiet():
-            forward = record.chosen
-            if forward is not None:
-                self._place_forward(record, forward, place, slots)
-            else:
-                unseen = (i for i, series in enumerate(builder.series) if series.node >= 0)
-                blank += [(i, Status.NOT_OBSERVED) for i in unseen]
-            updates = []
-            for taken in record.parameters:
-                value = SeriesKey(-1, taken.module, "param", "value", taken.index)
-                place(value, taken.value)
-                place(value._replace(kind="grad"), taken.grad)
-                if isinstance(taken.value, tuple) and isinstance(taken.after, tuple):
-                    device, old = taken.value
-                    updates.append((builder.series_of[value], device, old, taken.after[1]))
-            sampler = self._eval_sampler if record.phase == "eval" else self._sampler
-            packed = sampler.finish()
-        graph = self._news()
-        return Finished(
-            record.phase,
-            self._info(record),
-            builder.series,
-            len(builder.series),
-            builder.nodes,
-            len(builder.nodes),
-            list(slots),
-            [its for _, its in slots.values()],
-            [device for device, _ in slots.values()],
-            blank,
-            updates,
-            packed,
-            record.scale if isinstance(record.scale, tuple) else None,
-            record.parameters_scaled,
-            record.found_inf if isinstance(record.found_inf, tuple) else None,
-            sampler.wide,
-            graph,
-        )
 
     def _news(self) -> Graph | None:
         """The graph, if it has changed, or if a record that may have held it was given up."""
@@ -815,37 +657,7 @@ class Watch:
         if graph is not None and os.getpid() == self._pid:
             self._thread.submit(lambda: (graph_values(graph), step), 512 * len(graph.nodes))
 
-    def _place_forward(
-        self,
-        record: _Record,
-        forward: _Forward,
-        place: Callable[[SeriesKey, Taken], None],
-        slots: dict[int, tuple[torch.device, list[Slot]]],
-    ) -> None:
-        capture = forward.capture
-        for key, value in capture.taken.items():
-            node = forward.nodes.get(key.call)
-            if node is not None:
-                place(SeriesKey(node, -1, key.group, "value", key.port), value)
-        if "io_grad" not in self.options.log:
-            return
-        gradients = capture.gradients()
-        for key in capture.port_keys():
-            node = forward.nodes.get(key.call)
-            if node is None:
-                continue
-            series = SeriesKey(node, -1, key.group, "grad", key.port)
-            passes = gradients.get(key)
-            if not passes:
-                place(series, capture.why_no_gradient(key, record.phase == "eval", record.backward))
-                continue
-            good = [one for one in passes if isinstance(one, tuple)]
-            place(series, good[0] if good else passes[0])
-            if len(good) > 1:
-                index = self._builder.series_of[series]
-                slots[index] = (good[0][0], [slot for device, slot in good if device == good[0][0]])
-
-    def _info(self, record: _Record) -> StepInfo:
+    def _info(self, record: Record) -> StepInfo:
         time_value = None
         root = self._root()
         if self.options.time_log is not None and root is not None:
@@ -858,30 +670,13 @@ class Watch:
             wall=time.time(),
             time=time_value,
             forwards=max(self._forwards, 1),
-            ran=_ranges(sorted({node for forward in record.forwards for node in forward.nodes.values()})),
+            ran=record.ran,
             scale=None,
             skipped=record.skipped,
             dropped=0,
             session=_SESSION,
             faults=self._faults.list(),
         )
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """The shard of a distributed tensor that lies here."""
-    to_local = getattr(tensor, "to_local", None)
-    return to_local() if to_local is not None else tensor
-
-
-def _ranges(indices: list[int]) -> list[list[int]]:
-    """Ascending whole numbers as [first, count] ranges."""
-    ranges: list[list[int]] = []
-    for index in indices:
-        if ranges and index == ranges[-1][0] + ranges[-1][1]:
-            ranges[-1][1] += 1
-        else:
-            ranges.append([index, 1])
-    return ranges
 
 
 def _once(callback: Callable[[], None]) -> Callable[[Any], None]:

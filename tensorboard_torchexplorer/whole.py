@@ -163,7 +163,7 @@ def mend(gradient: Tensor, norms: Tensor, seen: NDArray[Any]) -> None:
     rows = torch.from_numpy(np.flatnonzero((seen == 0) | (seen == math.inf)))
     for some in torch.split(rows, max(1, _PIECE * len(seen) // gradient.numel())):
         part = gradient[some]
-        if part.any():
+        if part.any().numpy():  # not bool(): profilers show that as a wait for the device
             wide = torch.complex128 if part.is_complex() else torch.float64
             norms[some] = _reduced(part.to(wide), tuple(range(1, part.dim()))).to(norms.dtype)
 

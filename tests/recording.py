@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tensorboard_torchexplorer.reader import read
-from tensorboard_torchexplorer.writer import ExplorerWriter
 from tensorboard_torchexplorer.schema import Graph, Status
+from tensorboard_torchexplorer.writer import ExplorerWriter
 
 
 class Key(NamedTuple):

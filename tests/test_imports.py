@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
             yield from imported(node, module)
 
 
+@cache
 def import_graph(package: Path) -> dict[str, set[str]]:
     """Each module of `package` to what it imports: modules of the package, or first names of others."""
     files = {module_name(package, path): path for path in package.rglob("*.py")}
