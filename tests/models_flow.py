@@ -93,14 +93,20 @@ class ReadsTheBuffer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.write = WritesABuffer()
-        self.out = nn.Linear(4, 4)
+        self.both = nn.Linear(4, 4)
+        self.buffer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.write(x)
-        return self.out(h + self.write.memory[0])
+        return self.both(h + self.write.memory[0]) + self.buffer(self.write.memory[:1])
 
 
-@case({".": "in0 > write > out > out0", "write": "in0 > out0; in0 ..> l"})
+@case(
+    {
+        ".": "in0 > write > both > out0; write .~> buffer > out0",
+        "write": "in0 > out0; in0 ..> l",
+    }
+)
 def buffer_written_by_child() -> Built:
     """The values in the buffer give no gradient, but the result of the same child does."""
     return ReadsTheBuffer(), on(torch.randn(3, 4))

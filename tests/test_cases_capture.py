@@ -370,6 +370,31 @@ def test_c12_transformers(name):
         assert "DynamicCache" in arguments.values()
 
 
+def test_c12_tied_weights_are_marked_and_recorded_once():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.embed(tokens))
+
+    model, wanted = Tied(), []
+    tokens = torch.tensor([[1, 2, 3]])
+
+    recorded = train(
+        model,
+        lambda m: m(tokens).square().mean(),
+        each=lambda step: wanted.append(model.embed.weight.grad.clone()),
+    )
+
+    assert modules(recorded)["embed"].parameters[0].shared == ""
+    assert modules(recorded)["head"].parameters[0].shared == "embed.weight"
+    for path in ("embed", "head"):  # the gradient is that of both uses
+        assert_row_holds(recorded.row(path, "param", "grad", "weight"), wanted[0])
+
+
 @dataclasses.dataclass
 class Boxes:
     y: Tensor

@@ -556,6 +556,7 @@ def test_c68_no_synchronisation(depth, tmp_path):
     number of neither depends on the model."""
 
     def calls(watched: bool) -> dict[str, int]:
+        torch.manual_seed(0)
         model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(depth)))
         with ExplorerWriter(tmp_path / f"{depth} {watched}") as writer:
             if watched:

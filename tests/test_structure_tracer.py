@@ -20,7 +20,7 @@ from models import CASES
 from models_gradient import MarkedNonDifferentiable
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tensorboard_torchexplorer.capture.provenance import Provenance
@@ -109,7 +109,8 @@ def graph(loss: Any) -> list[str]:
     return [node.name().replace("ReshapeAlias", "View") for node in nodes]
 
 
-@pytest.mark.parametrize("name", CASES)
+# TorchScript rewrites its graphs when it runs them for the second time.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "scripted"])
 @pytest.mark.filterwarnings("default")  # of torch's older features, which some models are about
 def test_the_graph_is_made_in_the_same_order(name: str) -> None:
     """That order is also the order of the backward, in which gradients are summed."""
@@ -170,7 +171,11 @@ def test_hooks_of_the_user_see_every_operator_once() -> None:
             model(x)
         return functions.count, operators.count, Counted.count, flops.get_total_flops()
 
-    model, _ = CASES["chain"].build()
+    class CallsAnOperator(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.aten.mul.Tensor(x, 2)
+
+    model = nn.Sequential(CallsAnOperator(), nn.Linear(10, 20), nn.ReLU(inplace=True))
     plain = run(model)
 
     assert min(plain) > 0
@@ -422,9 +427,33 @@ def test_a_thread_without_a_tracer_is_not_followed() -> None:
             thread.start()
             thread.join(30)
             assert len(results) == 1
-            return h + results[0].detach()
+            return results[0].detach()
 
     traced = Traced(Spawns(), lambda model: model(torch.randn(3, 4)))
 
     assert traced.faults == []
-    assert traced.level(".") == chains("in0 > a > out0")
+    assert traced.level(".") == chains("in0 > a")
+
+
+def test_the_mode_is_deaf_in_other_threads() -> None:
+    """Torch hands modes on to the threads that run a backward for other devices."""
+
+    class LendsItsMode(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            results: list[Tensor] = []
+
+            mode = _get_current_dispatch_mode()
+
+            def work() -> None:
+                with mode:
+                    results.append(x * 2)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(30)
+            return results[0]
+
+    traced = Traced(LendsItsMode(), lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == set()

@@ -164,8 +164,10 @@ function drawBoxes(
       top + box.height < world.top
     )
       continue
-    context.fillStyle =
-      look.fill(box) ?? (box.node !== null && box.node.children > 0 ? colours.container : colours.surface)
+    const stripe = stripeOf(box.family, look.theme)
+    const plain = box.node !== null && box.node.children > 0 ? colours.container : colours.surface
+    // A stripe would be too thin to see from far away: its colour fills the box.
+    context.fillStyle = look.fill(box) ?? (far && box.kind === 'node' ? stripe : plain)
     context.strokeStyle = box.key === look.lit ? colours.accent : colours.control
     context.lineWidth = box.key === look.lit ? 4 : 1.5
     if (far) {
@@ -177,8 +179,8 @@ function drawBoxes(
       context.fill()
       context.stroke()
     }
-    if (box.kind !== 'node') continue
-    context.fillStyle = stripeOf(box.family, look.theme)
+    if (box.kind !== 'node' || far) continue
+    context.fillStyle = stripe
     context.fillRect(left + 1, top + 2, 10, box.height - 4)
   }
 }
