@@ -3,7 +3,7 @@
 #              (EXAMPLE=resnet18 or another of examples/, DEMO_STEPS=how many, DEMO_SERVE=0 only trains)
 # make check   everything that only reads the code: ruff, mypy, tsc, Biome
 # make test    all of it: the checks, pytest, vitest, the bundle and the tab in a real browser
-# make bench   what watching costs, as ratios against the same training without it
+# make bench   what watching and its records cost, beside other tools (which it installs)
 # make clean   all of the above away again; event files in runs/ stay
 #
 # Needs Python 3.10 or newer, and for test, check and setup Node 20.19 or newer with npm. Chromium and
@@ -47,7 +47,7 @@ check: python-check frontend-check
 test: check bundle-check chromium
 	cd frontend && npm test
 	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$${CHROMIUM:-$$($(FIND_CHROMIUM))} npm run e2e
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 python-check: $(VENV)/.dev
 	$(RUN) -m ruff check
@@ -62,8 +62,9 @@ bundle-check: frontend/node_modules/.package-lock.json
 	cd frontend && npm run build -- --outDir dist --logLevel warn
 	diff -rq frontend/dist $(STATIC) || { echo "$(STATIC) is stale: cd frontend && npm run build"; exit 1; }
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.peers
 	$(RUN) benchmarks/overhead.py
+	$(RUN) -m benchmarks.records
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -86,6 +87,12 @@ $(VENV)/.examples: $(VENV)/.torch setup.py pyproject.toml
 $(VENV)/.dev: $(VENV)/.torch setup.py pyproject.toml
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.examples
+
+# The tools that `make bench` compares with. The first needs graphviz for its own pictures.
+$(VENV)/.peers: $(VENV)/.dev
+	$(APT) update && $(APT) install -y gcc graphviz libgraphviz-dev pkg-config
+	$(PIP) torchexplorer==1.1.2 wandb
+	touch $@
 
 # npm writes this file at the end of an install.
 frontend/node_modules/.package-lock.json: frontend/package-lock.json frontend/package.json

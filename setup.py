@@ -47,6 +47,7 @@ DEV = [
     "mypy>=1.14",
     "packaging",
     "pytest>=8.2",
+    "pytest-xdist",
     "ruff>=0.9",
     "setuptools>=77",
 ]

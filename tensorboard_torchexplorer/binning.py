@@ -56,6 +56,8 @@ def bin_rows(
                 _whole(rows, index, packed, slot)
             else:
                 whole.append(index)
+        elif any(slot.extremes >= 0 for slot in slots):
+            _whole_of_several(rows, index, packed, slots)
     if whole:
         offsets = np.fromiter((series[i][0].extremes for i in whole), np.int64, len(whole))
         rows["min"][whole], rows["max"][whole] = packed[offsets], packed[offsets + 1]
@@ -146,21 +148,42 @@ def _count(matrix: Floats, low: Floats, high: Floats, bins: int) -> NDArray[np.i
 def _whole(rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slot: Slot) -> None:
     """Overwrite sample statistics of row `index` by what is known of the whole tensor."""
     row = rows[index]
-    low, high = _read(packed, slot.extremes, 2, slot.wide)
-    counts = slot.nonfinite
-    if any(counts):
-        low, high = slot.finite
-    elif slot.counts >= 0:
-        *seen, finite_low, finite_high = _read(packed, slot.counts, 5, slot.wide)
-        counts = (int(seen[0]), int(seen[1]), int(seen[2]))
-        if any(counts):
-            low, high = (finite_low, finite_high) if finite_low <= finite_high else (np.nan, np.nan)
-    row["min"], row["max"] = low, high
+    row["min"], row["max"], counts = _range(packed, slot)
     row["nan"], row["posinf"], row["neginf"] = counts
     if slot.moments >= 0 and not any(counts):
         mean, deviation, nonzero = _read(packed, slot.moments, 3, slot.wide_moments)
         row["mean"], row["std"] = mean, deviation / np.sqrt(slot.size)
         row["zeros"] = 1.0 - nonzero / slot.size
+
+
+def _whole_of_several(
+    rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slots: Sequence[Slot]
+) -> None:
+    """The same of several tensors that make one row: extremes of all, counts added up."""
+    row = rows[index]
+    lows, highs, counts = zip(*(_range(packed, slot) for slot in slots), strict=True)
+    row["min"], row["max"] = np.fmin.reduce(lows), np.fmax.reduce(highs)
+    row["nan"], row["posinf"], row["neginf"] = np.sum(counts, axis=0)
+
+
+def _range(packed: NDArray[np.float32], slot: Slot) -> tuple[float, float, tuple[int, int, int]]:
+    """The extremes of the finite values of a whole tensor (NaN if it has none), and its counts of NaN,
+    +Inf, -Inf."""
+    if slot.extremes < 0:
+        values = slot_values(packed, slot)
+        finite = values[np.isfinite(values)]
+        found = int(np.isnan(values).sum()), int(np.isposinf(values).sum()), int(np.isneginf(values).sum())
+        return (float(finite.min()), float(finite.max()), found) if finite.size else (np.nan, np.nan, found)
+    if any(slot.nonfinite):
+        return *slot.finite, slot.nonfinite
+    low, high = _read(packed, slot.extremes, 2, slot.wide)
+    if slot.counts < 0:
+        return low, high, slot.nonfinite
+    *seen, finite_low, finite_high = _read(packed, slot.counts, 5, slot.wide)
+    counts = (int(seen[0]), int(seen[1]), int(seen[2]))
+    if any(counts):
+        low, high = (finite_low, finite_high) if finite_low <= finite_high else (np.nan, np.nan)
+    return low, high, counts
 
 
 def _add_zeros(

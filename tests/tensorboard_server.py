@@ -98,6 +98,15 @@ class Server:
 
     def memory(self) -> int:
         """Resident bytes of TensorBoard and the processes it started."""
+        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids()]
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu(self) -> float:
+        """Seconds of processor time they have used, which a busy machine does not change much."""
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._pids()]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+    def _pids(self) -> list[int]:
         pids = [self.process.pid]
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
@@ -106,8 +115,7 @@ class Server:
                 continue
             if re.search(rf"^PPid:\s*{self.process.pid}$", text, re.MULTILINE):
                 pids.append(int(status.parent.name))
-        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
-        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+        return pids
 
 
 @contextmanager

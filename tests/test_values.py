@@ -310,6 +310,26 @@ def test_norms_of_vanishing_and_exploding_gradients(factor, dtype):
     assert (row["min"], row["zeros"], row["posinf"]) == (0, pytest.approx(0.2, abs=0.003), 0)
 
 
+def test_extremes_over_several_passes_are_those_of_all_samples():
+    """More samples than are kept of a tensor, and two backward passes: the largest norm is still exact."""
+    model, batch = nn.Linear(2, 2), 6000
+    first, second = torch.full((batch, 2), 1.0), torch.full((batch, 2), 2.0)
+    first[4321], second[1234], second[17] = 0.25, 500.0, torch.nan
+
+    def train(writer) -> None:
+        writer.watch(model, log_freq=1, sample_n=100)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        out = model(torch.ones(batch, 2))
+        out.backward(first, retain_graph=True)
+        out.backward(second)
+        optimizer.step()
+
+    row = record(train).row(".", "output", "grad", "output")
+    assert (row["size"], row["sampled"], row["nan"]) == (2 * batch, 200, 1)
+    assert row["min"] == pytest.approx(0.25 * math.sqrt(2))
+    assert row["max"] == pytest.approx(500 * math.sqrt(2))
+
+
 def test_a_sparse_gradient_of_an_activation():
     """Samples of a gradient that arrives in coordinates."""
 

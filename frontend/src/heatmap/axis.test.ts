@@ -60,6 +60,12 @@ describe.each(['linear', 'symlog'] as const)('%s axis', (kind) => {
     expect(makeAxis(kind, { low: 0, high: 5e-324, knee: 1 }).place(0)).toBeCloseTo(0.5)
   })
 
+  it('copes with a knee of nothing', () => {
+    const axis = makeAxis(kind, { low: -1e308, high: 1e308, knee: 0 })
+    expect(axis.place(0)).toBeCloseTo(0.5)
+    expect(axis.place(1e300)).toBeGreaterThanOrEqual(0.5)
+  })
+
   it('copes with the largest doubles', () => {
     const axis = makeAxis(kind, { low: -1.7e308, high: 1.7e308, knee: 1e307 })
     expect(axis.place(0)).toBeCloseTo(0.5)

@@ -25,6 +25,9 @@ export interface Extent {
   readonly knee: number
 }
 
+/** Knee of a symlog axis as a share of its larger end: twelve decades. */
+const LEAST_KNEE = 1e-12
+
 /** Null where no row of the track holds a finite value. */
 export function extent(track: Track): Extent | null {
   const { rows } = track
@@ -81,13 +84,15 @@ export function makeAxis(kind: AxisKind, { low, high, knee }: Pick<Extent, 'low'
       value: (share) => bottom * (1 - share) + top * share,
     }
   }
-  const [from, to] = [symlog(bottom, knee), symlog(top, knee)]
+  // A smaller knee would spend the axis on values nobody can tell from zero, and in the end divide by zero.
+  const bend = Math.max(knee, Math.max(Math.abs(bottom), Math.abs(top)) * LEAST_KNEE)
+  const [from, to] = [symlog(bottom, bend), symlog(top, bend)]
   return {
     kind,
     low: bottom,
     high: top,
-    place: (value) => (symlog(value, knee) - from) / (to - from),
-    value: (share) => unsymlog(from + (to - from) * share, knee),
+    place: (value) => (symlog(value, bend) - from) / (to - from),
+    value: (share) => unsymlog(from + (to - from) * share, bend),
   }
 }
 

@@ -126,17 +126,16 @@ const FAR = 1e9
  *  more. */
 const SIMILAR = 0.15
 
-/** Nearest to the path first. A fragment takes the side where its lines cross fewer of those already placed. If that
- *  is equal, a lane takes the side with fewer nodes beside it, else the right one, so that nested skips stay
- *  together; nodes go left or right as they run before or after their neighbour on the path, unless that side is
- *  already much fuller. */
+/** How much fuller, in widths of the node in question, a side must be for it to go to the other one. */
+const FULLER = 1.5
+
+/** Nearest to the path first: short before long, then by execution order. A fragment takes the side where its lines
+ *  cross fewer of those already placed, and where that is equal the side that `preferred` says. */
 function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Fragment; side: Side }[] {
-  const [first] = path
-  if (!first) return []
-  if (fragments.length === 1) return fragments.map((part) => ({ part, side: 1 }))
-  const neighbour = ({ head, first: rank }: Fragment) =>
-    path[Math.max(0, Math.min(path.length - 1, (head?.rank ?? rank) - first.rank))] ?? first
-  const distance = (part: Fragment) => (part.head ? Math.abs(part.head.index - runsAt(neighbour(part))) : 0)
+  const first = path[0]?.rank ?? 0
+  const beside = ({ head, first: rank }: Fragment) =>
+    path[Math.max(0, Math.min(path.length - 1, (head?.rank ?? rank) - first))] as Vertex
+  const distance = (part: Fragment) => (part.head ? Math.abs(part.head.index - runsAt(beside(part))) : 0)
   const span = (part: Fragment) => part.last - part.first
   const placed = new PlacedStrands()
   for (const vertex of path) for (const strand of strandsOf(vertex, undefined)) placed.add(strand, 0)
@@ -146,29 +145,35 @@ function takeSides(path: readonly Vertex[], fragments: Fragment[]): { part: Frag
     .sort((a, b) => span(a) - span(b) || distance(a) - distance(b))
     .map((part, i) => {
       const strands = part.vertices.flatMap((vertex) => strandsOf(vertex, part))
-      const crossings = (side: Side) =>
-        strands.reduce((sum, strand) => sum + placed.crossings(strand, side * (i + 1)), 0)
-      const load = (side: Side) => {
-        let most = 0
-        for (let rank = part.first; rank <= part.last; rank++)
-          most = Math.max(most, filled[side].get(rank) ?? 0)
-        return most
-      }
-      const [left, right] = [crossings(-1), crossings(1)]
+      const crossings = (place: number) =>
+        strands.reduce((sum, strand) => sum + placed.crossings(strand, place), 0)
+      const [left, right] = [crossings(-(i + 1)), crossings(i + 1)]
       const similar = part.head ? Math.max(1, SIMILAR * Math.min(left, right)) : 0
-      let side: Side
-      if (Math.abs(left - right) > similar) side = left < right ? -1 : 1
-      else if (!part.head) side = load(-1) < load(1) ? -1 : 1
-      else {
-        side = part.head.index < runsAt(neighbour(part)) ? -1 : 1
-        const other = side === 1 ? -1 : 1
-        if (load(side) > load(other) + 1.5 * part.head.width) side = other
-      }
+      const differ = Math.abs(left - right) > similar
+      const side = differ ? (left < right ? -1 : 1) : preferred(part, beside(part), filled)
       for (const strand of strands) placed.add(strand, side * (i + 1))
       for (const { rank, width } of part.vertices)
         filled[side].set(rank, (filled[side].get(rank) ?? 0) + width)
       return { part, side }
     })
+}
+
+/** A lane goes where fewer nodes stand, else right, so that nested skips stay together. Nodes go left or right as they
+ *  run before or after their neighbour on the path, unless that side is already much fuller. `filled`: width of the
+ *  nodes on each side by rank. */
+function preferred(
+  { head, first, last }: Fragment,
+  neighbour: Vertex,
+  filled: Record<Side, ReadonlyMap<number, number>>,
+): Side {
+  const load = (side: Side) => {
+    let most = 0
+    for (let rank = first; rank <= last; rank++) most = Math.max(most, filled[side].get(rank) ?? 0)
+    return most
+  }
+  if (!head) return load(-1) < load(1) ? -1 : 1
+  const [side, other]: [Side, Side] = head.index < runsAt(neighbour) ? [-1, 1] : [1, -1]
+  return load(side) > load(other) + FULLER * head.width ? other : side
 }
 
 /** The segments of a vertex, those within its fragment only once; without `part` those of a vertex of a path, as far

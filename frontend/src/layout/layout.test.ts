@@ -23,17 +23,20 @@ import {
 import { type Layout, type LayoutEdge, type LayoutNode, layout, type Placed, type Route } from './layout.ts'
 import { coverings, crossings, overlaps, pieces, trespasses } from './quality.ts'
 
+/** For tests that take a second or more where nothing else runs. */
+const SLOW = { timeout: 120_000 }
+
 describe('every graph', () => {
   holds('no two nodes overlap', (drawn) => {
-    expect(overlaps(drawn)).toEqual([])
+    expect(overlaps(drawn).map(([a, b]) => `${a.id}, ${b.id}`)).toEqual([])
   })
 
   holds('no edge touches a foreign node', (drawn) => {
-    expect(trespasses(drawn)).toEqual([])
+    expect(trespasses(drawn).map(([edge, node]) => `${named(edge)} over ${node.id}`)).toEqual([])
   })
 
   holds('no two edges without a common end share a piece', (drawn) => {
-    expect(coverings(drawn, 1)).toEqual([])
+    expect(coverings(drawn, 1).map(([a, b]) => `${named(a)}, ${named(b)}`)).toEqual([])
   })
 
   holds('each node keeps its id and size, each edge its ends and kind', (drawn, { nodes, edges }) => {
@@ -85,7 +88,7 @@ describe('every graph', () => {
     }
   })
 
-  it('is drawn the same twice', () => {
+  it('is drawn the same twice', SLOW, () => {
     fc.assert(
       fc.property(graphs, ({ nodes, edges }) => {
         const again = layout(structuredClone(nodes), structuredClone(edges))
@@ -217,7 +220,7 @@ describe('lanes', () => {
 })
 
 describe('crossings', () => {
-  it('are fewer than those of dagre on the model graphs', () => {
+  it('are fewer than those of dagre on the model graphs', SLOW, () => {
     let [ours, theirs] = [0, 0]
     for (const { nodes, edges } of modelGraphs()) {
       ours += crossings(layout(nodes, edges).edges)
@@ -359,7 +362,7 @@ describe('odd graphs', () => {
     expect(find(drawn, 'b').rank).toBe(1)
   })
 
-  it('as deep as 5,000 modules do not overflow the stack', () => {
+  it('as deep as 5,000 modules do not overflow the stack', SLOW, () => {
     const { nodes, edges } = chain(5000)
 
     expect(layout(nodes, edges).nodes.at(-1)?.rank).toBe(5002)
@@ -381,13 +384,17 @@ describe('odd graphs', () => {
 })
 
 function holds(claim: string, check: (drawn: Layout, graph: Graph) => void): void {
-  it(claim, { timeout: 60_000 }, () => {
+  it(claim, SLOW, () => {
     fc.assert(
       fc.property(graphs, (graph) => check(layout(graph.nodes, graph.edges), graph)),
       { numRuns: 200 },
     )
     for (const graph of modelGraphs()) check(layout(graph.nodes, graph.edges), graph)
   })
+}
+
+function named({ source, target }: Route): string {
+  return `${source} -> ${target}`
 }
 
 function draw({ nodes, edges }: SampleGraph): { drawn: Layout; at: (id: string) => Placed } {

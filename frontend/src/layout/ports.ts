@@ -98,9 +98,12 @@ function spread(segments: readonly Segment[], low: number, high: number, centre:
   }
   const half = (fitting * (count - 1)) / 2
   const middle = Math.max(low + half, Math.min(high - half, centre))
-  const wishes = segments.map(({ topX }, i) =>
-    topX >= low && topX <= high ? topX : middle - half + i * fitting,
-  )
+  const over = ({ topX }: Segment) => topX >= low && topX <= high
+  const wishes = segments.map((segment, i) => (over(segment) ? segment.topX : middle - half + i * fitting))
+  // What comes from the left makes room for what comes from above.
+  for (let i = count - 2; i >= 0; i--)
+    if (!over(segments[i] as Segment))
+      wishes[i] = Math.min(wishes[i] as number, (wishes[i + 1] as number) - fitting)
   const ports = apart(wishes, fitting, low, high)
   segments.forEach((segment, i) => {
     segment.bottomX = ports[i] as number
