@@ -90,7 +90,7 @@ $(VENV)/.dev: $(VENV)/.torch setup.py pyproject.toml
 
 # The tools that `make bench` compares with. The first needs graphviz for its own pictures.
 $(VENV)/.peers: $(VENV)/.dev
-	$(APT) update && $(APT) install -y gcc graphviz libgraphviz-dev pkg-config
+	command -v dot || { $(APT) update && $(APT) install -y graphviz; }
 	$(PIP) torchexplorer==1.1.2 wandb
 	touch $@
 
