@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -138,7 +138,7 @@ class Explorer(Plain):
     """This package, all four kinds, at every step."""
 
     name = "torchexplorer tab"
-    options: dict[str, Any] = {"log_freq": 1}
+    options: ClassVar[dict[str, Any]] = {"log_freq": 1}
 
     def start(self, model: nn.Module) -> None:
         from tensorboard_torchexplorer import ExplorerWriter
@@ -160,14 +160,14 @@ class ExplorerExact(Explorer):
     """The same with exact mean, std and zeros."""
 
     name = "the same, exact=True"
-    options = {"log_freq": 1, "exact": True}
+    options: ClassVar[dict[str, Any]] = {"log_freq": 1, "exact": True}
 
 
 class Idle(Explorer):
     """This package between logged steps."""
 
     name = "torchexplorer tab"
-    options = {"log_freq": 10**9}
+    options: ClassVar[dict[str, Any]] = {"log_freq": 10**9}
 
 
 class Original(Plain):

@@ -24,6 +24,7 @@ class WatchOptions:
 
     log: tuple[str, ...]
     log_freq: int
+    max_records: int | None
     bins: int
     sample_n: int | None
     reject_outlier_proportion: float
@@ -53,6 +54,7 @@ class WatchOptions:
         return {
             "log": list(self.log),
             "log_freq": self.log_freq,
+            "max_records": self.max_records,
             "sample_n": self.sample_n,
             "reject_outlier_proportion": self.reject_outlier_proportion,
             "exact": self.exact,
@@ -66,6 +68,7 @@ def validated(
     *,
     log: Iterable[str] = LOG,
     log_freq: int = 100,
+    max_records: int | None = None,
     bins: int = 30,
     sample_n: int | None = 100,
     reject_outlier_proportion: float = 0.1,
@@ -83,7 +86,9 @@ def validated(
     kinds = (log,) if isinstance(log, str) else tuple(log)
     unknown = [kind for kind in kinds if kind not in LOG]
     _check("log", log, not unknown and bool(kinds), f"some of {', '.join(LOG)}")
+    from_one = "a whole number from 1 up, or None"
     _check("log_freq", log_freq, _whole(log_freq, 1), "a whole number of steps, at least 1")
+    _check("max_records", max_records, max_records is None or _whole(max_records, 1), from_one)
     _check("bins", bins, _whole(bins, 1) and bins <= 1024, "a whole number from 1 to 1024")
     _check(
         "sample_n",
@@ -119,6 +124,7 @@ def validated(
     return WatchOptions(
         tuple(kind for kind in LOG if kind in kinds),
         log_freq,
+        max_records,
         bins,
         sample_n,
         float(reject_outlier_proportion),

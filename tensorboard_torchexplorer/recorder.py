@@ -28,6 +28,7 @@ from torch.optim.optimizer import Optimizer
 
 from .assemble import Assembler
 from .background import Background
+from .budget import is_due
 from .capture.calls import Call
 from .capture.dynamo import EAGER, is_compiled
 from .capture.forward import ForwardCapture
@@ -258,7 +259,10 @@ class Watch:
 
     def _is_logged_step(self) -> bool:
         # A logged step without a forward in sight is made up for, but not for ever.
-        return self.step % self.options.log_freq == 0 or 0 < self._missed <= _MAX_MISSED
+        return self._is_due() or 0 < self._missed <= _MAX_MISSED
+
+    def _is_due(self) -> bool:
+        return is_due(self.step, self.options.log_freq, self.options.max_records)
 
     def _looks_again(self) -> bool:
         """Whether the forwards recorded so far may turn out to have no backward: a generator whose
@@ -584,7 +588,7 @@ class Watch:
     def _open_without_forward(self, optimizer: Optimizer) -> None:
         """At a logged step whose forward could not be looked at, record the parameters alone."""
         root = self._root()
-        if self._record is not None or root is None or self.step % self.options.log_freq or not writes_here():
+        if self._record is not None or root is None or not self._is_due() or not writes_here():
             return
         if not self._forwards and self._stepped and optimizer not in self._stepped:
             return  # the second optimizer of the step before

@@ -16,6 +16,8 @@ from tensorboard_torchexplorer import schema
 Parse = Callable[[Any], Any]
 Parsed = TypeVar("Parsed")
 
+_LARGE = 10_000  # bytes of JSON, from which on columns are worth their fixed cost
+
 LARGEST = 1 << 63
 """Whole numbers in stored JSON are smaller in size than this."""
 
@@ -50,7 +52,8 @@ def loads(kind: type[Parsed], text: bytes) -> Parsed:
         raise NewerVersionError(newer_version(version))
     whole: Any = kind
     try:
-        parsed: Parsed = (_together(whole)([value]) or [_parser(whole)(value)])[0]
+        together = _together(whole)([value]) if len(text) > _LARGE else None
+        parsed: Parsed = together[0] if together else _parser(whole)(value)
     except ShapeError as error:
         raise ShapeError(f"{kind.__name__}{error}") from None
     return parsed

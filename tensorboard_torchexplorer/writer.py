@@ -31,6 +31,7 @@ def watch_model(
     *,
     log: Iterable[str] = LOG,
     log_freq: int = 100,
+    max_records: int | None = None,
     bins: int = 30,
     sample_n: int | None = 100,
     reject_outlier_proportion: float = 0.1,
@@ -54,6 +55,9 @@ def watch_model(
 
     log: which kinds to record, of "io", "io_grad", "params", "params_grad".
     log_freq: every how many steps; step 0 is always recorded.
+    max_records: a budget for runs of unknown length: after that many records the interval doubles, and
+        again each time the number of steps does, so that a run a thousand times as long holds about
+        six times the records. None: `log_freq` throughout.
     bins: bins of a histogram.
     sample_n: elements per tensor for bins, mean, std and share of zeros; None: all. Extremes and
         counts of NaN and Inf are always those of the whole tensor.
@@ -81,6 +85,7 @@ def watch_model(
     options = validated(
         log=log,
         log_freq=log_freq,
+        max_records=max_records,
         bins=bins,
         sample_n=sample_n,
         reject_outlier_proportion=reject_outlier_proportion,

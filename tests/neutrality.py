@@ -83,6 +83,8 @@ def train(
     run)` behind the last, then `unwatch()`. Without `copied` nothing is known of copies."""
     seen = Observed()
     fact = seen.facts
+    random.seed(0)
+    np.random.seed(0)
     model, run = build()
     if watch is not None:
         watch(model)

@@ -20,7 +20,7 @@ from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
-from tests.recording import Key, read_back
+from tests.recording import Key, read_back, record
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
 
@@ -353,3 +353,17 @@ def test_closing_the_writer_within_a_forward(tmp_path):
     train(model, 2)
 
     assert everything(model) == before
+
+
+def test_a_budget_of_records_thins_a_long_run():
+    model = nn.Linear(2, 2)
+
+    def train(writer):
+        writer.watch(model, log_freq=2, max_records=4, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(40):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert record(train).steps == [0, 2, 4, 6, 8, 12, 16, 24, 32]

@@ -324,7 +324,8 @@ export interface Runs {
 /**
  * Answer of `steps`: the logged steps of both phases, ascending, all of them.
  * `unit` is the user's time unit ("" without `time_log`). `restarts` are the steps at which a new
- * process went on. `latest` is the last training record, None if there is none yet.
+ * process went on. `wall` and `time` go with the sorted union of both phases' steps; `skipped` are the
+ * steps that a loss scaler skipped.
  */
 export interface Steps {
   readonly train: readonly number[]
