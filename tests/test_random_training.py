@@ -34,10 +34,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def loss_of(program: Program, model: nn.Module) -> Tensor:
+def loss_of(program: Program, model: nn.Module, differentiable: bool = False) -> Tensor:
     """Something that each result matters to. The inputs are new each time: programs write to them."""
     generator = torch.Generator().manual_seed(1)
     inputs = [torch.randn(SHAPE, generator=generator) for _ in range(program.inputs)]
+    for tensor in inputs:
+        tensor.requires_grad_(differentiable)
     return mean_square(*(k * t for k, t in enumerate(tensors(call(model, inputs, program.style)), 1)))
 
 
@@ -144,7 +146,7 @@ def test_random_gradients_are_those_of_a_cloned_twin(program):
     twin = build(program, {})
     truth = cloned(twin)
     torch.manual_seed(2)
-    twin_loss = loss_of(program, twin)
+    twin_loss = loss_of(program, twin, differentiable=True)
     if not twin_loss.requires_grad:
         return
     twin_loss.backward()
@@ -155,7 +157,7 @@ def test_random_gradients_are_those_of_a_cloned_twin(program):
         with ExplorerWriter(folder) as writer:
             watch = writer.watch(model, log_freq=1, sample_n=None)
             torch.manual_seed(2)
-            loss_of(program, model).backward()
+            loss_of(program, model, differentiable=True).backward()
             assert watch.faults.list() == []
         recorded = read_back(folder)
 
