@@ -479,7 +479,6 @@ class WithoutDerivative(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         binned = torch.bincount(torch.arange(5) % 4, self.a(x)[:, 0], minlength=4)
-        assert binned.requires_grad
         return self.b(binned.float())
 
 

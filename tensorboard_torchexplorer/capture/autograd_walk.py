@@ -21,9 +21,6 @@ Edge = tuple[Any, int]
 BACKWARD_HOOK = "BackwardHookFunctionBackward"
 """The node of a module's full backward hook: hands each argument through, but is joined to all."""
 
-NO_FORMULA = "torch::autograd::NotImplemented"
-"""The node of an operator without a derivative: raises if a gradient ever reaches it."""
-
 
 def edge_of(tensor: Tensor) -> Edge | None:
     """Where the gradient of a tensor enters the graph. None for leaves: provenance follows them as
@@ -47,11 +44,8 @@ class _Step:
 
 def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
     node, output = edge
-    name = node.name()
-    if name == NO_FORMULA:
-        return iter(())
     following = node.next_functions
-    if name == BACKWARD_HOOK and output < len(following):
+    if node.name() == BACKWARD_HOOK and output < len(following):
         following = (following[output],)
     return ((scope, (before, number)) for before, number in following if before is not None)
 
@@ -103,6 +97,7 @@ def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
         return mask
     number = node_sequence(edge[0])
     if number >= LEAF_SEQUENCE:
+        # A parameter, or an operator without a derivative, whose node raises if a gradient reaches it.
         return 0
     if number >= scope.call.start:
         owner = scope.sequences.owner(number)

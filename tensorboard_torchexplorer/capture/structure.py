@@ -99,20 +99,18 @@ class StructureTracer:
     def enter(self, call: Call, tensors: list[Tensor]) -> None:
         """A call begins: links its inputs within the parent."""
         try:
-            with without_torch_function():
-                self._open(call, [beneath(tensor) for tensor in tensors])
+            self._open(call, [beneath(tensor) for tensor in tensors])
         except Exception as error:
             self._fault("the edges to a call", error)
 
     def leave(self, call: Call, tensors: list[Tensor]) -> None:
         """A call ends: links its outputs inside."""
         try:
-            with without_torch_function():
-                # An exception may have passed calls by without telling.
-                while self._scope is not None and self._scope.call is not call:
-                    self._close(self._scope, [])
-                if self._scope is not None:
-                    self._close(self._scope, [beneath(tensor) for tensor in tensors])
+            # An exception may have passed calls by without telling.
+            while self._scope is not None and self._scope.call is not call:
+                self._close(self._scope, [])
+            if self._scope is not None:
+                self._close(self._scope, [beneath(tensor) for tensor in tensors])
         except Exception as error:
             self._fault("the edges from a call", error)
 
@@ -170,20 +168,19 @@ class StructureTracer:
         if scope is None or threading.get_ident() != self._thread:
             return
         try:
-            with without_torch_function():
-                known = self._operators.get(operator)
-                if known is None:
-                    known = self._operators[operator] = Operator(operator)
-                self._provenance.operate(
-                    scope,
-                    known,
-                    known.inputs(args, kwargs),
-                    results(result),
-                    known.written(args, kwargs) if known.writes else [],
-                    known.overwritten(kwargs) if known.outs else [],
-                    grad=torch.is_grad_enabled(),
-                    as_if=self._recomputed(),
-                )
+            known = self._operators.get(operator)
+            if known is None:
+                known = self._operators[operator] = Operator(operator)
+            self._provenance.operate(
+                scope,
+                known,
+                known.inputs(args, kwargs),
+                results(result),
+                known.written(args, kwargs) if known.writes else [],
+                known.overwritten(kwargs) if known.outs else [],
+                grad=torch.is_grad_enabled(),
+                as_if=self._recomputed(),
+            )
         except Exception as error:
             self._fault(f"the operator {operator}", error)
 
@@ -208,6 +205,7 @@ class StructureTracer:
             _, scope, children = self._functions.pop()
             if scope is None or scope is not self._scope:
                 return
+            # Unlike operators and the hooks of calls, this may run with `__torch_function__` in force.
             with without_torch_function():
                 outputs = [beneath(tensor) for tensor in results(result)]
                 if function.__name__ == CHECKPOINT or len(scope.call.children) > children:
