@@ -347,16 +347,18 @@ def detach_in_a_frozen_model() -> Built:
 class NoGradPart(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.stem = nn.Linear(4, 4)
         self.backbone = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
         self.head = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
         with torch.no_grad():
-            features = self.backbone(x * 2)
+            features = self.backbone(h)
         return self.head(features)
 
 
-@case({".": "in0 ..> backbone ..> head > out0", "backbone": "in0 ..> 0 ..> 1 ..> out0"})
+@case({".": "in0 > stem ..> backbone ..> head > out0", "backbone": "in0 ..> 0 ..> 1 ..> out0"})
 def no_grad_part() -> Built:
     return NoGradPart(), on(torch.randn(5, 4))
 

@@ -154,6 +154,58 @@ def child_writes_to_its_argument_frozen() -> Built:
     return FilledByChild().requires_grad_(False), run
 
 
+class FilledByGrandchild(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.wrap = HandsOn(WritesToItsArgument())
+        self.b = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        self.wrap(h, x)
+        return self.b(h)
+
+
+class HandsOn(nn.Module):
+    def __init__(self, fill: nn.Module) -> None:
+        super().__init__()
+        self.fill = fill
+
+    def forward(self, target: Tensor, x: Tensor) -> None:
+        self.fill(target, x)
+
+
+@case({".": "in0 > a > wrap > b > out0; in0 > wrap; a > b", "wrap": "in0 > fill; in1 > fill"})
+def grandchild_writes_to_its_argument() -> Built:
+    x = torch.randn(5, 4)
+
+    def run(model: nn.Module) -> None:
+        model(x)
+
+    return FilledByGrandchild().requires_grad_(False), run
+
+
+class FilledThroughDetached(nn.Module):
+    """What the child writes to shares memory with `h`, but is no view of it to autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.fill = WritesToItsArgument()
+        self.b = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        self.fill(h.detach(), x)
+        return self.b(h)
+
+
+@case({".": "in0 > a > b > out0; a ..> fill ..> b; in0 > fill", "fill": "in1 > l"})
+def child_writes_to_detached_memory() -> Built:
+    return FilledThroughDetached(), on(torch.randn(5, 4))
+
+
 @case({".": "in0 > 0 > 1 > 2 > out0", "1": "in0 > out0"})
 def inplace_on_a_view() -> Built:
     """On 3-D input, Linear returns a view of its matrix product."""
@@ -274,6 +326,16 @@ class DetachedThenChanged(nn.Module):
 def detached_then_changed() -> Built:
     x = torch.randn(3, 4)
     return DetachedThenChanged(), lambda model: mean_square(*model(x))
+
+
+@case({".": "in0 > a > out1; in0 > b > out1; a ..> c > out0; b ..> c"})
+def detached_then_changed_frozen() -> Built:
+    x = torch.randn(3, 4)
+
+    def run(model: nn.Module) -> None:
+        model(x)
+
+    return DetachedThenChanged().requires_grad_(False), run
 
 
 class StaleView(nn.Module):

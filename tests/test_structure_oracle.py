@@ -27,6 +27,8 @@ BEYOND_THE_ORACLE = {
     "lazy": "parameters that don't exist yet",
     "child_writes_to_its_argument": "a part of an argument is written to",
     "child_writes_to_its_argument_frozen": "a part of an argument is written to",
+    "grandchild_writes_to_its_argument": "a part of an argument is written to",
+    "child_writes_to_detached_memory": "a part of an argument is written to",
     "flattened_in_place": "a view passes into a child that writes to it",
     "passed_by_attribute": "an attribute",
     "left_as_attribute": "an attribute",
