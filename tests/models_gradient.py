@@ -344,6 +344,25 @@ def detach_in_a_frozen_model() -> Built:
     return model, run
 
 
+class TwoWays(nn.Module):
+    """Both with and without a gradient from one child to another, in either order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Bilinear(4, 4, 4)
+        self.c = nn.Bilinear(4, 4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        return self.b(h, h.detach()) + self.c(h.detach(), h)
+
+
+@case({".": "in0 > a > b > out0; a > c > out0"})
+def two_ways_from_child_to_child() -> Built:
+    return TwoWays(), on(torch.randn(5, 4))
+
+
 class NoGradPart(nn.Module):
     def __init__(self) -> None:
         super().__init__()

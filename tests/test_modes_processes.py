@@ -134,7 +134,8 @@ def test_threads_that_train_in_turns_count_their_steps_together(tmp_path):
 
 def test_threads_that_race_keep_training(tmp_path):
     """Hogwild, with gradients of each thread's own, and evaluation by all: nothing is deterministic, but
-    nothing may break and every record is whole."""
+    nothing may break and no step is missing. A forward that begins while another thread's evaluation is
+    being recorded runs unobserved, and its record says so."""
     net, errors = nn.Sequential(*[nn.Linear(8, 8) for _ in range(20)]), []
 
     def sharing():
@@ -165,8 +166,11 @@ def test_threads_that_race_keep_training(tmp_path):
     assert len(watch.faults) == 0
     seen = read_back(str(tmp_path))
     assert len(seen.steps) == 20
-    complete = [seen.status("19", "output", "value", "output", at) for at in range(len(seen.steps))]
-    assert complete.count(Status.OK) == len(complete)
+    outputs = [seen.status("19", "output", "value", "output", at) for at in range(20)]
+    weights = [seen.status("19", "param", "value", "weight", at) for at in range(20)]
+    assert set(outputs) <= {Status.OK, Status.NOT_OBSERVED}
+    assert outputs.count(Status.OK) >= 10
+    assert set(weights) == {Status.OK}
     no_faults(tmp_path)
 
 
