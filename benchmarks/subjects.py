@@ -180,7 +180,6 @@ class Original(Plain):
     def start(self, model: nn.Module) -> None:
         import torchexplorer
 
-        torchexplorer.setup()
         torchexplorer.watch(
             model, log_freq=self.log_freq, log=["io", "io_grad", "params", "params_grad"], backend="none"
         )
@@ -200,8 +199,8 @@ class Wandb(Plain):
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
-        self.run = wandb.init(mode="offline", dir=self.folder.name, project="bench", reinit="create_new")
-        self.run.watch(model, log="all", log_freq=self.log_freq)
+        self.run = wandb.init(mode="offline", dir=self.folder.name, project="bench")
+        wandb.watch(model, log="all", log_freq=self.log_freq)
 
     def after_backward(self, model: nn.Module, step: int) -> None:
         self.run.log({"step": step})

@@ -83,7 +83,6 @@ function rowWidth(row: readonly Vertex[], options: LayoutOptions): number {
 function align(row: readonly Vertex[], main: ReadonlySet<Segment>): void {
   const candidates = row
     .flatMap((vertex) => vertex.below)
-    .filter(mayBeStraight)
     .map((segment) => ({ segment, importance: importanceOf(segment, main) }))
     .sort((a, b) => b.importance - a.importance)
   const joined = new Set<Vertex>()
@@ -95,11 +94,6 @@ function align(row: readonly Vertex[], main: ReadonlySet<Segment>): void {
     joined.add(segment.top).add(segment.bottom)
     chosen.push(segment)
   }
-}
-
-/** The ends of a reversed line need ports of their own beside those of the forward lines. */
-function mayBeStraight({ reversed, top, bottom }: Segment): boolean {
-  return !reversed || (top.lane !== undefined && bottom.lane !== undefined)
 }
 
 /** The main path, then gradient before data, then what lies on the heavier path, then what joins nodes. */

@@ -101,10 +101,11 @@ describe('fold', () => {
   })
 
   it('calls an edge of a stack a gradient if one of its edges is', () => {
-    const edges = [...chained('aaaa'), { ...gradient('x', '0'), kind: 'data' as const }, gradient('x', '3')]
-    const { edges: shown } = fold([{ id: 'x', signature: 'x', name: 'x' }, ...siblings('aaaa')], edges)
+    const nodes = [{ id: 'x', signature: 'x', name: 'x' }, ...siblings('aaaa')]
+    const both = [{ ...gradient('x', '0'), kind: 'data' as const }, gradient('x', '3')]
 
-    expect(shown).toEqual([gradient('x', 'stack:0')])
+    for (const edges of [both, both.toReversed()])
+      expect(fold(nodes, [...chained('aaaa'), ...edges]).edges).toEqual([gradient('x', 'stack:0')])
   })
 
   it('names an unknown id', () => {

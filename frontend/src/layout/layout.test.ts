@@ -270,12 +270,12 @@ describe('ports', () => {
 
   it('merge from each side where a node is too narrow for all', () => {
     const { nodes, edges } = parallel(41)
-    const drawn = layout(nodes, edges)
-    const ends = new Set(
-      drawn.edges.filter(({ target }) => target === 'cat').map(({ points }) => points.at(-1)?.x),
-    )
+    const entering = layout(nodes, edges).edges.filter(({ target }) => target === 'cat')
+    const heights = entering.filter(({ points }) => points.length > 2).map(({ points }) => points[1]?.y)
 
-    expect(ends.size).toBe(3)
+    expect(new Set(entering.map(({ points }) => points.at(-1)?.x)).size).toBe(3)
+    expect(heights).toHaveLength(40)
+    expect(new Set(heights).size).toBe(1)
   })
 })
 

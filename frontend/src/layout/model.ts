@@ -81,7 +81,7 @@ export interface Segment {
   /** ports.ts */
   topX: number
   bottomX: number
-  /** ports.ts: ends in a port that other segments use, too. */
+  /** ports.ts: ends in a port that other segments may use, too. */
   merged: boolean
   /** tracks.ts: corners between the two ends, with y counted in tracks. */
   bends: readonly Point[]

@@ -37,14 +37,19 @@ describe('reduceCrossings', () => {
     for (const row of found) expect(row.map((vertex) => vertex.place)).toEqual([0, 1, 2, 3])
   })
 
-  it('never makes it worse', () => {
+  it('never makes it worse, and leaves less than a third of the crossings of random rows', () => {
     const random = generator(2)
+    let [before, after] = [0, 0]
     for (let round = 0; round < 20; round++) {
       const rows = randomRows([12, 12, 12, 12], 0.15, random)
-      const before = crossings(rows)
+      const [given, found] = [crossings(rows), crossings(reduceCrossings([() => rows]))]
+      before += given
+      after += found
 
-      expect(crossings(reduceCrossings([() => rows]))).toBeLessThanOrEqual(before)
+      expect(found).toBeLessThanOrEqual(given)
     }
+    // Barycentre sweeps alone leave 34 %, exchanges alone 56 %.
+    expect(after / before).toBeLessThan(0.32)
   })
 })
 

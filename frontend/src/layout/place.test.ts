@@ -38,6 +38,19 @@ describe('placeColumns', () => {
 
     expect(Math.abs(above.x - (row[1] as Column).x)).toBeLessThanOrEqual(1)
   })
+
+  it('moves columns that push against each other as one, to where their lines balance', () => {
+    const [pair, anchors] = [rowOf(2, 100), rowOf(5, 100)] as [Column[], Column[]]
+    const [a, b, first, last] = [pair[0], pair[1], anchors[0], anchors[4]] as [Column, Column, Column, Column]
+    for (let weight = 0; weight < 3; weight++) pull(a, last)
+    pull(b, first)
+
+    placeColumns([...pair, ...anchors])
+
+    // Three lines of 125 px from `a` to the right, one of 375 px from `b` to the left.
+    expect(b.x - a.x).toBe(100)
+    expect(Math.abs(a.x - first.x - 275)).toBeLessThanOrEqual(2)
+  })
 })
 
 function column(x = 0): Column {

@@ -10,32 +10,24 @@ const CORNER = 9
 
 /** Fills `topX`, `bottomX`, `merged` of all segments. What leaves a node leaves at its centre, as one tensor does.
  *  What enters keeps its own x where that lies over the node, so that it needs no bend; the rest is spread about the
- *  centre. Reversed lines leave beside the others, where their arrow head enters from below. */
+ *  centre. Reversed lines have ports of their own on the left and the right: upwards they leave at the top, and
+ *  arrive from below. */
 export function assignPorts(rows: readonly (readonly Vertex[])[], options: LayoutOptions): void {
   for (const row of rows)
     for (const vertex of row) {
-      leave(vertex, options)
+      for (const segment of vertex.below) segment.topX = vertex.x
       if (vertex.lane) for (const segment of vertex.above) segment.bottomX = vertex.x
-      else enter(vertex, options)
+      else {
+        arriveFromBelow(vertex, options)
+        enter(vertex, options)
+      }
     }
 }
 
-function leave(vertex: Vertex, options: LayoutOptions): void {
-  for (const segment of vertex.below) segment.topX = vertex.x
-  if (vertex.lane || !vertex.below.some((segment) => segment.reversed)) return
-  const reversed = vertex.below.filter((segment) => segment.reversed).sort(byBottom)
-  const toLeft = reversed.filter((segment) => segment.bottom.x < vertex.x).reverse()
-  const toRight = reversed.filter((segment) => segment.bottom.x >= vertex.x)
-  for (const [side, segments] of [[-1, toLeft] as const, [1, toRight] as const]) {
-    const step = Math.min(options.portGap, reach(vertex) / segments.length)
-    segments.forEach((segment, i) => {
-      segment.topX = vertex.x + side * step * (i + 1)
-    })
-  }
-}
-
-function byBottom(a: Segment, b: Segment): number {
-  return a.bottom.x - b.bottom.x || a.bottom.place - b.bottom.place
+function arriveFromBelow(vertex: Vertex, { portGap }: LayoutOptions): void {
+  const gap = Math.min(portGap, reach(vertex))
+  for (const segment of vertex.below)
+    if (segment.reversed) segment.topX = vertex.x + (segment.bottom.x < vertex.x ? -gap : gap)
 }
 
 /** How far from the centre a port may be. */
@@ -49,10 +41,10 @@ function enter(vertex: Vertex, options: LayoutOptions): void {
     only.bottomX = vertex.x
     return
   }
-  const sorted = vertex.above.toSorted((a, b) => a.topX - b.topX || a.top.place - b.top.place)
-  const segments = sorted.filter((segment) => !segment.reversed)
-  const reversed = sorted.filter((segment) => segment.reversed)
-  const { left, right } = enterReversed(vertex, reversed, options)
+  const segments = vertex.above
+    .filter((segment) => !segment.reversed)
+    .sort((a, b) => a.topX - b.topX || a.top.place - b.top.place)
+  const { left, right } = leaveAtTop(vertex, options)
   const centre = segments.findIndex((segment) => segment.topX === vertex.x)
   const aligned = segments[centre]
   if (!aligned) {
@@ -69,22 +61,20 @@ function enter(vertex: Vertex, options: LayoutOptions): void {
   spread(after, Math.min(right, vertex.x + gap), right, vertex.x, gap)
 }
 
-/** Reversed lines, which leave upwards, get the outer ports. Returns what is left for the others. */
-function enterReversed(vertex: Vertex, reversed: readonly Segment[], { portGap }: LayoutOptions) {
-  const gap = Math.min(portGap, reach(vertex) / (reversed.length + 1))
-  let left = vertex.x - reach(vertex)
-  let right = vertex.x + reach(vertex)
-  for (const segment of reversed)
-    if (segment.topX < vertex.x) {
-      segment.bottomX = left
-      left += gap
-    }
-  for (const segment of reversed.toReversed())
-    if (segment.topX >= vertex.x) {
-      segment.bottomX = right
-      right -= gap
-    }
-  return { left, right }
+/** Reversed lines get the outermost ports. Returns the range that is left for the others. */
+function leaveAtTop(vertex: Vertex, { portGap }: LayoutOptions): { left: number; right: number } {
+  const outermost = reach(vertex)
+  const gap = Math.min(portGap, outermost / 2)
+  const range = { left: vertex.x - outermost, right: vertex.x + outermost }
+  const reversed = vertex.above.filter((segment) => segment.reversed)
+  for (const segment of reversed) {
+    const side = segment.topX < vertex.x ? -1 : 1
+    segment.bottomX = vertex.x + side * outermost
+    segment.merged = true
+    if (side === -1) range.left = segment.bottomX + gap
+    else range.right = segment.bottomX - gap
+  }
+  return range
 }
 
 /** Ports for segments, sorted by `topX`, between `low` and `high`, `gap` apart, and as near to `centre` as their

@@ -14,6 +14,7 @@ interface Net {
   track: number
   /** Where the net had to be cut: the rest, which begins at this net's only bottom. */
   rest: Net | undefined
+  readonly isRest: boolean
 }
 
 /** Sets `bends` of the segments of one gap, with y counted in tracks from 0, and returns the number of tracks.
@@ -53,7 +54,7 @@ function groupIntoNets(bent: readonly Segment[]): Map<Segment, Net> {
     known.set(end, atEnd)
     let net = atEnd.find((other) => other.x === x && other.weight === segment.weight)?.net
     if (!net) {
-      net = newNet([], [])
+      net = newNet([], [], false)
       atEnd.push({ x, weight: segment.weight, net })
     }
     if (!net.tops.includes(segment.topX)) net.tops.push(segment.topX)
@@ -65,9 +66,9 @@ function groupIntoNets(bent: readonly Segment[]): Map<Segment, Net> {
   return netOf
 }
 
-function newNet(tops: number[], bottoms: number[]): Net {
+function newNet(tops: number[], bottoms: number[], isRest: boolean): Net {
   const ends = [...tops, ...bottoms]
-  return { tops, bottoms, low: Math.min(...ends), high: Math.max(...ends), track: 0, rest: undefined }
+  return { tops, bottoms, low: Math.min(...ends), high: Math.max(...ends), track: 0, rest: undefined, isRest }
 }
 
 /** Nets from left to right, in groups that don't reach into each other: each is sorted for itself. */
@@ -112,14 +113,21 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
   return sorted
 }
 
+/** The net that waits for the fewest others, and of these the one that saves most crossings. A rest comes last if it
+ *  has to wait: as no other net waits for it, cutting it again would not help. */
 function takeFirst(waiting: Waiting[]): Waiting {
   let best = 0
   for (let i = 1; i < waiting.length; i++) {
-    const [item, known] = [waiting[i] as Waiting, waiting[best] as Waiting]
-    if (item.waitsFor < known.waitsFor || (item.waitsFor === known.waitsFor && item.gain > known.gain))
-      best = i
+    const item = waiting[i] as Waiting
+    const known = waiting[best] as Waiting
+    const later = delay(item) - delay(known)
+    if (later < 0 || (later === 0 && item.gain > known.gain)) best = i
   }
   return waiting.splice(best, 1)[0] as Waiting
+}
+
+function delay({ net, waitsFor }: Waiting): number {
+  return waitsFor > 0 && net.isRest ? Number.MAX_VALUE : waitsFor
 }
 
 /** Add (`sign` 1) or take away (-1) what two waiting nets that overlap mean for each other's order. */
@@ -164,7 +172,7 @@ function cut(net: Net, taken: number[]): void {
     if (next - x >= 2 * CLEAR && Math.abs(free - middle) < Math.abs(jog - middle)) jog = free
   })
   taken.push(jog)
-  net.rest = newNet([jog], net.bottoms.splice(0, net.bottoms.length, jog))
+  net.rest = newNet([jog], net.bottoms.splice(0, net.bottoms.length, jog), true)
   net.low = Math.min(jog, ...net.tops)
   net.high = Math.max(jog, ...net.tops)
 }
