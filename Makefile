@@ -90,7 +90,7 @@ $(VENV)/.dev: $(VENV)/.torch setup.py pyproject.toml
 
 # The tools that `make bench` compares with. The first needs graphviz for its own pictures.
 $(VENV)/.peers: $(VENV)/.dev
-	command -v dot || { $(APT) update && $(APT) install -y graphviz; }
+	test -e /usr/include/graphviz/cgraph.h || { $(APT) update && $(APT) install -y graphviz libgraphviz-dev; }
 	$(PIP) torchexplorer==1.1.2 wandb
 	touch $@
 
