@@ -20,6 +20,7 @@ export default defineConfig({
   test: {
     // Property tests take seconds on a busy machine.
     testTimeout: 60_000,
+    setupFiles: ['./test-setup.ts'],
     include: ['src/**/*.test.ts', 'src/**/*.test.tsx'],
     benchmark: { include: ['bench/**/*.bench.ts', 'src/**/*.bench.ts'] },
   },

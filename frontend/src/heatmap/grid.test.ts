@@ -59,6 +59,15 @@ describe('resample', () => {
     expect(column(grid([row(0, 2, [2, 0]), row(0, 2, [0, 4])], 1, 2), 0)).toEqual([2, 1])
   })
 
+  it('keeps the total of a histogram that is narrower than rounding', () => {
+    const low = -1.776058906412427e-186
+    const counts = [105, 33, 25, 115, 22, 50, 131]
+    for (const kind of ['linear', 'symlog'] as const) {
+      const spread = grid([row(low, low * (1 - 2e-16), counts)], 1, 3, kind)
+      expect(column(spread, 0).reduce((sum, value) => sum + value, 0)).toBeCloseTo(481, 3)
+    }
+  })
+
   it('keeps the total of each step, whatever the ranges and the axis', () => {
     const anyRow = fc
       .tuple(

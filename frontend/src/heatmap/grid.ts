@@ -50,17 +50,20 @@ function sliceOf(track: Track, bins: number, step: number, axis: Axis, rows: num
   const slice = new Float32Array(rows)
   const low = track.rows.low[step] as number
   const high = track.rows.high[step] as number
-  let upper = axis.place(low) * rows
+  // Clamped, since rounding may leave the axis by more than a narrow histogram is high. Where all of the
+  // axis is narrower than rounding, a place is no number: the bottom row is as good as any.
+  const place = (value: number) => Math.min(rows, Math.max(0, axis.place(value) * rows || 0))
+  let upper = place(low)
   for (let bin = 0; bin < bins; bin++) {
     const lower = upper
-    upper = axis.place(low * (1 - (bin + 1) / bins) + high * ((bin + 1) / bins)) * rows
+    upper = place(low * (1 - (bin + 1) / bins) + high * ((bin + 1) / bins))
     const count = track.counts[step * bins + bin] as number
     if (count > 0) spread(slice, count, lower, upper)
   }
   return slice
 }
 
-/** Adds `count` to the rows between `lower` and `upper` (in rows, both within 0..rows but for rounding). */
+/** Adds `count` to the rows between `lower` and `upper` (in rows, both within 0..rows). */
 function spread(slice: Float32Array, count: number, lower: number, upper: number): void {
   const top = slice.length - 1
   const from = Math.min(top, Math.max(0, Math.floor(lower)))
