@@ -100,8 +100,8 @@ def _statistics(
         for name in ("min", "max", "low", "high", "mean", "std", "zeros"):
             rows[name][where] = np.nan
         return
-    # Halving keeps sums and differences of values near the largest float64 finite.
-    scale = 0.25 if np.abs(matrix).max() > 1e300 else 1.0
+    # A power of two keeps sums and differences of values near the largest float64 finite, and exact.
+    scale = 2.0**-100 if np.abs(matrix).max() > 1e250 else 1.0
     scaled = matrix * scale if scale != 1.0 else matrix
     # Rounding may leave the range.
     mean = np.clip(scaled.mean(axis=1), scaled.min(axis=1), scaled.max(axis=1))
@@ -111,7 +111,10 @@ def _statistics(
     rows["zeros"][where] = (matrix == 0).mean(axis=1)
     scaled = _keep(scaled, reject)
     low, high = scaled.min(axis=1), scaled.max(axis=1)
-    rows["low"][where], rows["high"][where] = low / scale, high / scale
+    # The smallest numbers don't survive the scaling.
+    least, most = rows["min"][where], rows["max"][where]
+    rows["low"][where] = np.clip(low / scale, least, most)
+    rows["high"][where] = np.clip(high / scale, least, most)
     rows["counts"][where] = _count(scaled, low, high, bins)
 
 

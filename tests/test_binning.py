@@ -93,6 +93,16 @@ def test_the_widest_float64_range_does_not_overflow():
     assert math.isfinite(row["std"])
 
 
+def test_many_of_the_largest_float64_do_not_overflow():
+    row = rows_of(np.full(60, 1.7e308), reject=0.0)[0]
+    assert (row["mean"], row["std"], row["counts"][0]) == (1.7e308, 0, 60)
+
+
+def test_the_smallest_and_the_largest_float64_together():
+    row = rows_of(np.array([5e-324, 1.7e308]), reject=0.0)[0]
+    assert (row["low"], row["high"], row["counts"].sum()) == (5e-324, 1.7e308, 2)
+
+
 def test_several_passes_make_one_histogram():
     packed = np.arange(10, dtype=np.float32)
     row = bin_rows(packed, [[Slot(0, 4, 4, False), Slot(6, 4, 4, False)]], 4, 0.0)[0]
