@@ -77,6 +77,42 @@ def left_as_attribute() -> Built:
     return TakesFromAttribute(), on(torch.randn(3, 4))
 
 
+class WritesThroughAlias(nn.Module):
+    """Writes to one attribute and reads another, which shares its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.alias.add_(self.l(x))
+        return self.original * 2
+
+
+class SharesMemory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.s = WritesThroughAlias()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        self.s.original, self.s.alias = h, h.detach()
+        result = self.s(x)
+        self.s.original = self.s.alias = None  # or it would keep this step's tensors
+        return result
+
+
+@case(
+    {
+        ".": "in0 > a ~> s > out0; in0 > s",
+        "s": "in0 > l ..> out0; outside ~> out0",
+    }
+)
+def written_through_another_attribute() -> Built:
+    return SharesMemory(), on(torch.randn(3, 4))
+
+
 class WritesABuffer(nn.Module):
     def __init__(self) -> None:
         super().__init__()

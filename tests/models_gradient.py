@@ -360,7 +360,12 @@ class TwoWays(nn.Module):
 
 @case({".": "in0 > a > b > out0; a > c > out0"})
 def two_ways_from_child_to_child() -> Built:
-    return TwoWays(), on(torch.randn(5, 4))
+    x = torch.randn(5, 4)
+
+    def run(model: nn.Module) -> None:
+        model(x)
+
+    return TwoWays().requires_grad_(False), run
 
 
 class NoGradPart(nn.Module):

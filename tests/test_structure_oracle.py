@@ -33,6 +33,7 @@ BEYOND_THE_ORACLE = {
     "passed_by_attribute": "an attribute",
     "left_as_attribute": "an attribute",
     "closure": "a closure",
+    "written_through_another_attribute": "an attribute",
     "buffer_written_by_child": "a buffer",
     "branches": "state of the module decides",
     "error_caught_inside": "a call that raises",

@@ -23,7 +23,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.flop_counter import FlopCounterMode
 
+from tensorboard_torchexplorer.capture.calls import Call
 from tensorboard_torchexplorer.capture.provenance import Provenance
+from tensorboard_torchexplorer.capture.structure import StructureTracer
+from tensorboard_torchexplorer.schema import End
 
 PLAIN_APPLY = torch.autograd.Function.__dict__["apply"]
 
@@ -253,6 +256,43 @@ def test_errors_of_the_forward_pass_through(error: BaseException) -> None:
     assert failed.faults == []
     assert failed.level(".") >= chains("in0 > a > b")
     assert again.level(".") == chains("in0 > a > b > out0")
+
+
+def test_an_interrupt_that_the_model_catches() -> None:
+    """Torch tells no hook of the calls that a KeyboardInterrupt has left."""
+
+    class Catches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = Raises(KeyboardInterrupt())
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.a(x)
+            with pytest.raises(KeyboardInterrupt):
+                self.b(h)
+            return h
+
+    traced = Traced(Catches(), lambda model: model(torch.randn(3, 4)))
+
+    assert traced.faults == []
+    assert traced.level(".") == chains("in0 > a > b; a > out0")
+
+
+def test_a_call_that_was_never_left_is_closed_by_the_next() -> None:
+    root = Call(nn.Identity(), "", None, 0)
+    first, second = Call(nn.Identity(), "a", root, 1), Call(nn.Identity(), "b", root, 2)
+    tracer = StructureTracer(lambda path, place, error: pytest.fail(f"{path}: {place}: {error!r}"))
+    x = torch.ones(2)
+    with tracer:
+        tracer.enter(root, [x])
+        tracer.enter(first, [x])
+        tracer.enter(second, [x])
+        tracer.leave(second, [x])
+        tracer.leave(root, [x])
+
+    to_first, to_second = (End("input", 0), End("node", 0)), (End("input", 0), End("node", 1))
+    assert root.links.keys() == {to_first, to_second, (End("node", 1), End("output", 0))}
 
 
 class FunctionThatRaises(torch.autograd.Function):

@@ -40,9 +40,9 @@ def test_a_walk_ends_at_the_boundaries_of_its_level() -> None:
     root.boundaries[edge(u)] = root.bit(IN0)
     root.boundaries[edge(v)] = root.bit(IN1)
 
-    assert walk(root, edge((u + 1) * v.sin()), root) == root.bit(IN0) | root.bit(IN1)
-    assert walk(root, edge(u.exp().exp()), root) == root.bit(IN0)
-    assert walk(root, edge(w.exp()), root) == 0
+    assert walk(root, edge((u + 1) * v.sin())) == root.bit(IN0) | root.bit(IN1)
+    assert walk(root, edge(u.exp().exp())) == root.bit(IN0)
+    assert walk(root, edge(w.exp())) == 0
 
 
 def test_a_node_made_in_a_child_is_the_childs() -> None:
@@ -53,7 +53,7 @@ def test_a_node_made_in_a_child_is_the_childs() -> None:
     inside = u.sin()
     root.sequences.add(start, sequence_number(), 0)
 
-    assert walk(root, edge(inside * 2), root) == root.bit(NODE0, implicit=True)
+    assert walk(root, edge(inside * 2)) == root.bit(NODE0, implicit=True)
 
 
 def test_a_node_made_while_a_stale_view_was_about_is_nobodys() -> None:
@@ -62,7 +62,7 @@ def test_a_node_made_while_a_stale_view_was_about_is_nobodys() -> None:
     inside = source().sin()
     root.sequences.add(start, sequence_number(), NOBODY)
 
-    assert walk(root, edge(inside * 2), root) == 0
+    assert walk(root, edge(inside * 2)) == 0
 
 
 def test_a_node_of_an_enclosing_level_comes_from_outside() -> None:
@@ -74,7 +74,7 @@ def test_a_node_of_an_enclosing_level_comes_from_outside() -> None:
     child = opened("a", root)
     grandchild = opened("a.b", child)
 
-    assert walk(grandchild, edge(h.exp()), root) == grandchild.outside()
+    assert walk(grandchild, edge(h.exp())) == grandchild.outside()
     assert root.call.links == {(IN0, NODE0): ("gradient", True)}
     assert child.call.links == {(OUTSIDE, NODE0): ("gradient", True)}
 
@@ -86,7 +86,7 @@ def test_a_closed_level_does_not_look_beyond_itself() -> None:
     child = opened("a", root)
     child.closed = True
 
-    assert walk(child, edge(u.exp()), root) == 0
+    assert walk(child, edge(u.exp())) == 0
     assert root.call.links == {}
 
 
@@ -95,7 +95,7 @@ def test_what_is_older_than_the_forward_leads_nowhere() -> None:
     root = opened("")
     child = opened("a", root)
 
-    assert walk(child, edge(u.exp()), root) == 0
+    assert walk(child, edge(u.exp())) == 0
     assert root.call.links == child.call.links == {}
 
 
@@ -107,6 +107,6 @@ def test_a_node_is_looked_at_once_per_level() -> None:
     for _ in range(60):
         h = h.tanh() + h.sin()
 
-    assert walk(root, edge(h), root) == root.bit(IN0)
+    assert walk(root, edge(h)) == root.bit(IN0)
     # tanh, sin and their sum, 60 times
     assert len(root.walked) == 180

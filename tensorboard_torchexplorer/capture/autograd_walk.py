@@ -50,15 +50,14 @@ def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
     return ((scope, (before, number)) for before, number in following if before is not None)
 
 
-def walk(scope: Scope, edge: Edge, root: Scope) -> int:
+def walk(scope: Scope, edge: Edge) -> int:
     """The mask of all sources in `scope` from which the graph leads to `edge`.
 
     Stops at the boundaries of the level and never descends into children, so that each node is looked
     at once per level. A node older than the level belongs to an enclosing one: found there, it is an
-    implicit input, and the enclosing levels get their implicit edges. `root` is the outermost level.
-    Iterative: graphs are deep.
+    implicit input, and the enclosing levels get their implicit edges. Iterative: graphs are deep.
     """
-    known = _look_up(scope, edge, root)
+    known = _look_up(scope, edge)
     if known is not None:
         return known
     steps = [_Step(scope, edge, _is_external(scope, edge))]
@@ -66,7 +65,7 @@ def walk(scope: Scope, edge: Edge, root: Scope) -> int:
         step = steps[-1]
         for where, before in step.rest:
             assert where is not None
-            known = _look_up(where, before, root)
+            known = _look_up(where, before)
             if known is None:
                 steps.append(_Step(where, before, _is_external(where, before)))
                 break
@@ -88,7 +87,7 @@ def _is_external(scope: Scope, edge: Edge) -> bool:
     return node_sequence(edge[0]) < scope.call.start
 
 
-def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
+def _look_up(scope: Scope, edge: Edge) -> int | None:
     """The mask where it is known without walking, else None."""
     mask = scope.boundaries.get(edge)
     if mask is None:
@@ -104,7 +103,5 @@ def _look_up(scope: Scope, edge: Edge, root: Scope) -> int | None:
         if owner is None:
             return None
         return 0 if owner == NOBODY else scope.bit(End("node", owner), implicit=True)
-    if scope is root or scope.closed:
-        return 0
-    # Older than the whole forward: only an input of the root can lead on to it.
-    return 0 if number < root.call.start and edge not in root.boundaries else None
+    # Older than the level. Beyond the outermost one there is nothing.
+    return 0 if scope.parent is None or scope.closed else None

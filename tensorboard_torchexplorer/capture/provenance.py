@@ -327,9 +327,11 @@ class Provenance:
             outer.link(gradient, data, End("node", inner.call.position), implicit=True)
             gradient = inner.outside() if gradient else 0
             data = inner.outside() if data else 0
-            if family in inner.written:
+            written = inner.written.get(family)
+            if written is not None:
                 more = inner.memory.get(family, (0, 0))
-                gradient |= more[0] if tensor.dtype in DIFFERENTIABLE else 0
+                if tensor.dtype in DIFFERENTIABLE and written.holds(_base(tensor)):
+                    gradient |= more[0]
                 data |= more[1]
             trace = self.put(inner, tensor, gradient, data, 0, BEFORE_THE_FORWARD)
         return trace

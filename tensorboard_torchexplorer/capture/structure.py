@@ -51,7 +51,6 @@ class StructureTracer:
         self._mode: _Mode | None = None
         self._provenance = Provenance()
         self._operators: dict[Any, Operator] = {}
-        self._root: Scope | None = None
         self._scope: Scope | None = None
         self._calls = 0
         # For each Function that is being applied: does its backward run the operators once more?
@@ -90,7 +89,7 @@ class StructureTracer:
                 self._close(self._scope, [])
         except Exception as failure:
             self._fault("the end of the forward", failure)
-        self._scope = self._root = None
+        self._scope = None
         self._functions.clear()
         self._provenance.clear()
 
@@ -120,8 +119,6 @@ class StructureTracer:
         parent = self._scope
         self._calls = max(self._calls, call.index + 1)
         scope = Scope(call, parent)
-        if parent is None:
-            self._root = scope
         # From here on operators belong to the new level, even if what follows fails.
         self._scope = scope
         grad = self._differentiates()
@@ -286,8 +283,7 @@ class StructureTracer:
         return tensor._is_view() and self._provenance.family(tensor, -1).changed
 
     def _walk(self, scope: Scope, edge: tuple[Any, int], target: End) -> None:
-        assert self._root is not None
-        mask = walk(scope, edge, self._root)
+        mask = walk(scope, edge)
         scope.link(mask, mask, target)
 
     def _fault(self, place: str, error: Exception) -> None:
