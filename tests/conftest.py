@@ -73,6 +73,8 @@ def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            # Who starts tests in the background of a script passes on that Ctrl+C is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as server,
     ):
         try:
@@ -82,4 +84,7 @@ def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
             yield address[0]
         finally:
             server.send_signal(signal.SIGINT)
-            assert server.wait(30) == 0
+            try:
+                assert server.wait(30) == 0
+            finally:
+                server.kill()  # else the end of the block would wait for ever
