@@ -38,7 +38,7 @@ demo: $(VENV)/.examples
 	$(RUN) examples/$(EXAMPLE).py --logdir runs/$(EXAMPLE)/$$(date +%Y%m%d-%H%M%S) \
 		$(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
 ifneq ($(DEMO_SERVE),0)
-	$(RUN) examples/serve.py runs/$(EXAMPLE)
+	$(RUN) -m tensorboard_torchexplorer show runs/$(EXAMPLE)
 endif
 
 check: python-check frontend-check

@@ -81,6 +81,7 @@ setup(
     install_requires=["torch>=2.4", "tensorboard>=2.17", "numpy", "werkzeug"],
     extras_require={"examples": EXAMPLES, "dev": [*DEV, *EXAMPLES]},
     entry_points={
+        "console_scripts": ["tensorboard-torchexplorer = tensorboard_torchexplorer.cli:main"],
         "tensorboard_plugins": ["torchexplorer = tensorboard_torchexplorer.loader:TorchExplorerLoader"],
     },
     cmdclass={"build_py": BuildWithTab},

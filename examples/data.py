@@ -5,10 +5,7 @@ Handwritten digits come with scikit-learn, texts with Python: the docstrings of 
 
 from __future__ import annotations
 
-import ast
-import sysconfig
 from itertools import chain, islice, repeat
-from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
@@ -16,6 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
+
+from tensorboard_torchexplorer.demo import docstrings
+
+__all__ = ["as_bytes", "batches", "digits", "docstrings"]
 
 
 def digits(size: int = 32, test: int = 297) -> tuple[TensorDataset, TensorDataset]:
@@ -31,21 +32,6 @@ def digits(size: int = 32, test: int = 297) -> tuple[TensorDataset, TensorDatase
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     train, held_out = order[test:], order[:test]
     return TensorDataset(images[train], labels[train]), TensorDataset(images[held_out], labels[held_out])
-
-
-def docstrings() -> list[str]:
-    """The docstrings of the standard library's top-level modules, about 0.9 MB of English about Python.
-
-    They are read from the source files; nothing is imported.
-    """
-    texts = []
-    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text:
-                    texts.append(text)
-    return texts
 
 
 def as_bytes(text: str, length: int) -> Tensor:

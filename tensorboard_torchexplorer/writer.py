@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from torch.utils.tensorboard import SummaryWriter
 from .background import background_of
 from .options import LOG, Patterns, TimeLog, validated
 from .recorder import Ended, Watch
+
+if TYPE_CHECKING:
+    from .serve import Server
 
 _WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.WeakKeyDictionary()
 _ENDED: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Ended]] = weakref.WeakKeyDictionary()
@@ -173,6 +176,16 @@ class ExplorerWriter(SummaryWriter):
 
     watch = watch_model
     unwatch = unwatch_model
+
+    def serve(self, port: int = 0, *, browser: bool = False) -> Server:
+        """Start TensorBoard on this writer's directory in a process of its own, print its address and with
+        `browser` open it. `port` 0 takes a free one of this machine; others can't reach it.
+
+        The server ends with its `close()` or with this process. Raises ValueError for a port that is none,
+        OSError if TensorBoard can't start."""
+        from .serve import serve
+
+        return serve(self.log_dir, port, browser=browser)
 
     def flush(self) -> None:
         """Write everything recorded and added so far to disk."""

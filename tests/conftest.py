@@ -26,7 +26,6 @@ settings.load_profile("torchexplorer")
 # The models here are small: two threads wait for each other longer than they work. Before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -54,15 +53,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """`serve(logdir, **environment)` starts examples/serve.py on a free port of 127.0.0.1 and gives the
-    server's address, which ends in a slash. It runs until the end of the test."""
+    """`serve(logdir, **environment)` starts `tensorboard-torchexplorer show` on a free port of
+    127.0.0.1 and gives the server's address, which ends in a slash. It runs until the end of the test."""
     with ExitStack() as servers:
         yield lambda logdir, **environment: servers.enter_context(_server(logdir, environment))
 
 
 @contextmanager
 def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
-    command = [sys.executable, str(EXAMPLES / "serve.py"), str(logdir)]
+    command = [sys.executable, "-m", "tensorboard_torchexplorer", "show", str(logdir)]
     log = logdir.parent / f"{logdir.name}.server.log"
     with (
         log.open("w") as errors,
@@ -80,7 +79,7 @@ def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
         try:
             line = server.stdout.readline()
             address = re.search(r"http://127\.0\.0\.1:\d+/(?=#torchexplorer)", line)
-            assert address, f"serve.py printed {line!r}\n{log.read_text()}"
+            assert address, f"show printed {line!r}\n{log.read_text()}"
             yield address[0]
         finally:
             server.send_signal(signal.SIGINT)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import sys
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,10 +139,3 @@ def test_mixed_precision_records_what_was_computed_in_bfloat16(tmp_path, monkeyp
 
     assert_two_clean_steps(model)
     assert "bfloat16" in dtypes
-
-
-def test_serve_prints_an_address_that_answers(serve, tmp_path):
-    with urllib.request.urlopen(f"{serve(tmp_path)}data/plugins_listing", timeout=20) as answer:
-        listing = json.load(answer)
-
-    assert listing["torchexplorer"]["tab_name"] == "TorchExplorer"
