@@ -65,6 +65,7 @@ class Record:
     parameters_scaled: bool = False
     found_inf: Taken | None = None
     skipped: bool = False
+    gradients_due: bool = False
     parameters: list[_ParameterTaken] = field(default_factory=list)
     thread: threading.Thread = field(default_factory=threading.current_thread)
     passed_by: int = 0
@@ -92,10 +93,12 @@ class Record:
 
     # --- parameters ------------------------------------------------------------------------------
 
-    def take_parameters(self, excluded: Callable[[str, nn.Module], bool]) -> None:
-        """Sample all parameters and their gradients as they stand."""
+    def take_parameters(self, excluded: Callable[[str, nn.Module], bool], *, complete: bool = True) -> None:
+        """Sample all parameters as they stand, and their gradients if those are `complete`; else
+        `take_gradients` is to follow."""
         if "params" not in self.log and "params_grad" not in self.log:
             return
+        self.gradients_due = not complete
         cache: dict[int, tuple[Taken, Taken]] = {}
         with quiet():
             for module, path in self.survey.paths.items():
@@ -106,27 +109,43 @@ class Record:
                 for name, parameter in own:
                     taken = cache.get(id(parameter))
                     if taken is None:
-                        taken = cache[id(parameter)] = self._take_parameter(path, parameter)
+                        value = self._take("params", path, parameter)
+                        grad = self._take("params_grad", path, parameter) if complete else Status.NO_BACKWARD
+                        taken = cache[id(parameter)] = value, grad
                     reference = weakref.ref(parameter)
                     self.parameters.append(_ParameterTaken(entry, position[name], *taken, reference))
 
-    def _take_parameter(self, path: str, parameter: Tensor) -> tuple[Taken, Taken]:
-        value: Taken = Status.NOT_RUN
-        grad: Taken = Status.NOT_RUN
+    def take_gradients(self) -> None:
+        """Sample the gradients that `take_parameters` has left, as they stand."""
+        if not self.gradients_due:
+            return
+        self.gradients_due = False
+        cache: dict[int, Taken] = {}
+        with quiet():
+            for taken in self.parameters:
+                parameter = taken.tensor()
+                if parameter is None:
+                    continue
+                if id(parameter) not in cache:
+                    path = self.builder.modules[taken.module].path
+                    cache[id(parameter)] = self._take("params_grad", path, parameter)
+                taken.grad = cache[id(parameter)]
+
+    def _take(self, kind: str, path: str, parameter: Tensor) -> Taken:
+        """What is to be recorded of `kind`, "params" or "params_grad"."""
+        if kind not in self.log:
+            return Status.NOT_RUN
         try:
             if torch.nn.parameter.is_lazy(parameter):
-                return Status.LAZY, Status.LAZY
-            if "params" in self.log:
-                value = self.sampler.take(_local(parameter))
-            if "params_grad" in self.log:
-                if parameter.grad is not None:
-                    grad = self.sampler.take(_local(parameter.grad))
-                else:
-                    grad = Status.NO_GRADIENT if parameter.requires_grad else Status.FROZEN
+                return Status.LAZY
+            if kind == "params":
+                return self.sampler.take(_local(parameter))
+            if parameter.grad is not None:
+                return self.sampler.take(_local(parameter.grad))
+            return Status.NO_GRADIENT if parameter.requires_grad else Status.FROZEN
         except Exception as error:
             self.faults.report(path, "a parameter", error)
-            return Status.FAULT, Status.FAULT
-        return value, grad
+            return Status.FAULT
 
     def take_updates(self) -> None:
         """Sample the updated parameters at the same elements."""

@@ -4,7 +4,8 @@ A *step* is one optimizer step that touches the watched model; without an optimi
 backward. The first root forward of a logged step is recorded, with every backward pass through it;
 further forwards of the same step (accumulation, a second batch) run untouched. Parameters and their
 gradients are read at the optimizer's pre-step hook, where gradients are complete, reduced, unscaled (and
-clipped), else at the end of the backward.
+clipped), else at the end of the backward. Where the optimizer is given a closure, parameters are read
+before its update and gradients after it.
 
 Between logged steps nothing of ours is on the model but one callable in a slot that torch reads at every
 call anyway.
@@ -403,6 +404,8 @@ class Watch:
         if self._record is None:
             self._record = self._open(phase, seen)
         self._record.forwards.append(Forward(forward, nodes))
+        if self._stepping and not self._record.parameters:  # within a closure, before the update
+            self._record.take_parameters(self.options.excluded, complete=False)
         if not self._written:
             self._write_graph()
 
@@ -526,7 +529,7 @@ class Watch:
             known = self._steppers[optimizer] = (count, touches)
         return known[1]
 
-    def before_step(self, optimizer: Optimizer) -> None:
+    def before_step(self, optimizer: Optimizer, closure: bool) -> None:
         """See `stepping.Follower`."""
         try:
             if self._touches(optimizer):
@@ -535,7 +538,7 @@ class Watch:
                 self._by_optimizer = self._stepping = True
                 self._version = None
                 if self._record is not None and not self._record.parameters:
-                    self._record.take_parameters(self.options.excluded)
+                    self._record.take_parameters(self.options.excluded, complete=not closure)
                     self._record.take_fused_scale(optimizer)
         except Exception as error:
             self._faults.report("", "the start of an optimizer step", error)
@@ -575,8 +578,9 @@ class Watch:
         self._stepping = self._uncounted = False
         if record is not None:
             if not record.parameters:
-                record.take_parameters(self.options.excluded)  # the forward ran inside the step: a closure
+                record.take_parameters(self.options.excluded)
             elif not record.skipped:
+                record.take_gradients()
                 record.take_updates()
             self._finish(record)
         # Several optimizers may share one step: without a forward in between, only one that has

@@ -26,7 +26,8 @@ from .capture.dynamo import set_callback, untraced
 class Follower(Protocol):
     """Is told of every optimizer step of the process; none of the calls may raise."""
 
-    def before_step(self, optimizer: Optimizer) -> None: ...
+    def before_step(self, optimizer: Optimizer, closure: bool) -> None:
+        """`closure`: forward and backward run, again or at all, within the step."""
 
     def after_step(self, optimizer: Optimizer) -> None: ...
 
@@ -70,8 +71,9 @@ def _each() -> Iterator[Follower]:
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
+        closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None  # after self
         for follower in _each():
-            follower.before_step(optimizer)
+            follower.before_step(optimizer, closure)
         if region is not None:
             set_callback(region)
 

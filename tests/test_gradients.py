@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.schema import HEALTH, Status
 from tests.recording import Recorded, assert_row_holds, clone_instrumented, norms, record
 
 
@@ -442,6 +442,47 @@ def test_lbfgs_makes_one_record_per_step():
     assert recorded.history.infos[0].forwards > 1
     for name, row in parameter_gradients(recorded, 1).items():
         assert_row_holds(row, train.last[name])
+
+
+@pytest.mark.parametrize("accumulated", [0, 1])
+def test_a_closure_shows_parameters_before_the_update_and_gradients_as_they_were_used(accumulated):
+    """As Lightning steps: backward and clipping run inside of the optimizer's step."""
+    model, before, used = Skip(), {}, {}
+
+    def train(writer):
+        writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = sgd(model)
+
+        def closure():
+            loss = 3 * squared(model)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            return loss
+
+        for step in range(2):
+            before[step] = {name: p.detach().clone() for name, p in model.named_parameters()}
+            for _ in range(accumulated):
+                squared(model).backward()
+            optimizer.step(closure)
+            used[step] = grads(model)
+            optimizer.zero_grad()
+
+    recorded = record(train)
+
+    assert recorded.steps == [0, 1]
+    assert recorded.history.infos[1].forwards == 1 + accumulated
+    for step in range(2):
+        for name, row in parameter_gradients(recorded, step).items():
+            assert_row_holds(row, used[step][name])
+            path, _, leaf = name.rpartition(".")
+            assert_row_holds(recorded.row(path, "param", "value", leaf, step), before[step][name])
+        node = recorded.graph.nodes.index(recorded.node("last"))
+        wanted = max(
+            float(0.1 * used[step][f"last.{name}"].norm() / before[step][f"last.{name}"].norm())
+            for name in ("weight", "bias")
+        )
+        update = recorded.history.health()[step, node, HEALTH.index("update")]
+        assert update == pytest.approx(wanted, rel=0.01)
 
 
 def test_a_gan_has_two_histories():
