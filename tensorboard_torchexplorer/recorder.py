@@ -32,6 +32,7 @@ from .background import Background
 from .budget import is_due
 from .capture.calls import Call
 from .capture.dynamo import EAGER, is_compiled
+from .capture.edges import node_behind
 from .capture.forward import ForwardCapture
 from .capture.fused import mark_fused
 from .capture.graph import GraphBuilder
@@ -506,8 +507,11 @@ class Watch:
         candidates = result if isinstance(result, (tuple, list)) else (result,)
         with without_torch_function():
             for tensor in candidates:
-                if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
-                    tensor.grad_fn.register_prehook(_once(self._backward_started))
+                node = None
+                if isinstance(tensor, Tensor) and tensor.requires_grad:
+                    node = node_behind(tensor)
+                if node is not None:
+                    node.register_prehook(_once(self._backward_started))
                     return
 
     # --- optimizers ------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tensorboard_torchexplorer.capture.autograd_walk import edge_of, walk
+from tensorboard_torchexplorer.capture.autograd_walk import walk
 from tensorboard_torchexplorer.capture.calls import Call
+from tensorboard_torchexplorer.capture.edges import edge_of
 from tensorboard_torchexplorer.capture.private import sequence_number
 from tensorboard_torchexplorer.capture.structure_scope import NOBODY, OUTSIDE, Scope
 from tensorboard_torchexplorer.schema import End

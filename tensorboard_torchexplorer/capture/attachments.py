@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..schema import Port
 from .calls import Call, Observer, port
-from .gradients import ports_of
-from .tap import Measure, PortKey, Report, Tap, View, Wanted
+from .gradients import EdgePort, ports_of
+from .tap import Measure, PortKey, Report, Tap, Wanted
 from .values import Taken, ValueObserver
 
 Value = TypeVar("Value")
@@ -46,7 +46,7 @@ class _Attached(NamedTuple):
 
     port: Port
     taken: Taken | None
-    edges: list[tuple[Any, View | None]]
+    place: EdgePort | None
     tensor: Tensor | None
 
 
@@ -66,7 +66,7 @@ class Attachments:
         self._report = report
         self._traced = False
         self._stack: list[tuple[Call, list[_Attached]]] = []
-        self._edges: dict[PortKey, list[tuple[Any, View | None]]] = {}
+        self._places: dict[PortKey, EdgePort] = {}
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -88,14 +88,9 @@ class Attachments:
             return
         call, found = self._stack[-1]
         try:
-            edges: list[tuple[Any, View | None]] = []
-            if self._gradients:
-                for one in ports_of([tensor]):
-                    edges = [(one.edge, None)]
-                    if one.base is not None:
-                        edges.append((one.base, one.view))
+            place = next(iter(ports_of([tensor])), None) if self._gradients else None
             taken = self._values.sample(tensor) if self._values is not None else None
-            found.append(_Attached(port(name, tensor), taken, edges, tensor if self._traced else None))
+            found.append(_Attached(port(name, tensor), taken, place, tensor if self._traced else None))
         except Exception as error:
             self._report(call.path, f"the attached tensor {name}", error)
 
@@ -116,8 +111,8 @@ class Attachments:
             call.notes.append(f"attached: {name}")
             if self._values is not None and attached.taken is not None:
                 self._values.taken[key] = attached.taken
-            if attached.edges:
-                self._edges[key] = attached.edges
+            if attached.place is not None:
+                self._places[key] = attached.place
 
     def _of(self, call: Call) -> list[_Attached]:
         """What `call` has attached. Calls above it on the stack have raised."""
@@ -136,10 +131,10 @@ class Attachments:
         """Place hooks for the gradients of all that was attached; see `GradientObserver.arm`."""
         tap = Tap(measure, started, report)
         numbers: dict[Any, int] = {}
-        edges, self._edges = self._edges, {}
-        for key, choices in edges.items():
+        places, self._places = self._places, {}
+        for key, place in places.items():
             tap.ports[key] = []
-            for edge, view in choices:
+            for edge, view in place.settled().choices():
                 want = Wanted(numbers.setdefault(edge, len(numbers)), None, 0)
                 tap.ports[key].append((want, view))
                 tap.views[want].add(view)

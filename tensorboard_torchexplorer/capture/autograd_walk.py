@@ -8,25 +8,14 @@ not pass the dispatcher. Nodes belong to calls by their sequence numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-from torch import Tensor
 
 from ..schema import End
+from .edges import Edge
 from .private import LEAF_SEQUENCE, node_sequence
 from .structure_scope import NOBODY, Scope
 
-Edge = tuple[Any, int]
-
 BACKWARD_HOOK = "BackwardHookFunctionBackward"
 """The node of a module's full backward hook: hands each argument through, but is joined to all."""
-
-
-def edge_of(tensor: Tensor) -> Edge | None:
-    """Where the gradient of a tensor enters the graph. None for leaves: provenance follows them as
-    objects, and asking for their edge would run an operator."""
-    node = tensor.grad_fn
-    return None if node is None else (node, tensor.output_nr)
 
 
 class _Step:

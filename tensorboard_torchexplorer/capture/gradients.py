@@ -11,7 +11,9 @@ the place where the gradient of a tensor is summed up. Then
   would give. Nearly always these are all the consumers there are, and the total serves both.
 
 A tensor that is a view may be re-based by a later in-place operation, after which its own edge is never
-reached; the edge of its base is, and the gradient is read through the view's geometry.
+reached; the edge of its base is, and the gradient is read through the view's geometry. The edge of a stale
+view (see edges.py) is asked for again when its call, and the forward, have ended: by then somebody else may
+have made its node. Where nobody has, the gradient is that of its memory, from whoever else uses that, too.
 
 One walk over the graph finds the consumers, O(nodes). No closure holds a node: hooks are stored in nodes,
 and such a cycle runs through C++, where Python's collector can't see it.
@@ -20,43 +22,55 @@ and such a cycle runs through C++, where Python's collector can't see it.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
 
 from .calls import Call
-from .private import node_sequence, of_all_samples
+from .edges import Edge, edge_of, is_stale, leaf_edge
+from .private import is_transformed, node_sequence, of_all_samples
 from .tap import Measure, PortKey, Report, Tap, View, Wanted
 
 FOREVER = math.inf
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
-Edge = tuple[Any, int]
 
 
-class _Port(NamedTuple):
+class EdgePort(NamedTuple):
+    """A tensor of a call, at `position` among them: its edge, and its base's and how it lies in it if it is
+    a view. `stale` is the view whose edge is not known yet, and the version that it has."""
+
     position: int
-    edge: Edge
+    edge: Edge | None
     base: Edge | None
     view: View | None
+    stale: tuple[weakref.ref[Tensor], int] | None = None
+
+    def settled(self) -> EdgePort:
+        """The port with its edge, if there is one by now."""
+        if self.stale is None:
+            return self
+        tensor = self.stale[0]()
+        if tensor is None or tensor._version != self.stale[1]:
+            return self
+        edge = edge_of(tensor)
+        return self if edge is None else self._replace(edge=edge, stale=None)
+
+    def choices(self) -> list[tuple[Edge, View | None]]:
+        """The edges at which the gradient of the tensor is found, the best first."""
+        found: list[tuple[Edge, View | None]] = [] if self.edge is None else [(self.edge, None)]
+        return found if self.base is None else [*found, (self.base, self.view)]
 
 
 def _differentiable(tensor: Tensor) -> bool:
     return tensor.requires_grad and (tensor.is_floating_point() or tensor.is_complex())
 
 
-def _edge(tensor: Tensor) -> Edge:
-    node = tensor.grad_fn  # reading it first also rebuilds it for a view that was written to
-    if node is not None:
-        return node, tensor.output_nr
-    edge = get_gradient_edge(tensor)
-    return edge.node, edge.output_nr
-
-
-def ports_of(tensors: list[Tensor]) -> list[_Port]:
+def ports_of(tensors: list[Tensor]) -> list[EdgePort]:
+    """The ports of those tensors that a gradient can reach."""
     if not torch.is_grad_enabled():
         return []
     ports = []
@@ -64,22 +78,35 @@ def ports_of(tensors: list[Tensor]) -> list[_Port]:
         tensor = of_all_samples(tensor)
         if not _differentiable(tensor):
             continue
-        base, view = tensor._base, None
-        base_edge = None
+        edge, stale = edge_of(tensor), None
+        if edge is None:
+            if is_stale(tensor):
+                stale = (weakref.ref(tensor), tensor._version)
+            else:
+                edge = leaf_edge(tensor)
+        base, base_edge, view = tensor._base, None, None
         if (
             base is not None
             and base.requires_grad
             and tensor.layout == torch.strided
             and not tensor.is_nested
+            and not is_transformed(tensor)  # then its values lie elsewhere than it says
         ):
-            base_edge = _edge(base)
+            base_edge = edge_of(base) or leaf_edge(base)
             offset = int(tensor.storage_offset() - base.storage_offset())
             view = View(tensor.shape, tensor.stride(), offset, base.shape, base.stride())
-        ports.append(_Port(index, _edge(tensor), base_edge, view))
+        ports.append(EdgePort(index, edge, base_edge, view, stale))
     return ports
 
 
-Ports = dict[int, list[_Port]]
+def settle(ports: dict[int, list[EdgePort]], call: int) -> None:
+    """Look again at the ports of `call` that were stale, now that it has ended."""
+    known = ports.get(call, [])
+    if any(port.stale is not None for port in known):
+        ports[call] = [port.settled() for port in known]
+
+
+Ports = dict[int, list[EdgePort]]
 """The ports of calls, by the call's index."""
 
 
@@ -101,6 +128,7 @@ class GradientObserver:
     def leave(self, call: Call, tensors: list[Tensor]) -> None:
         if call.parent is None or self._wanted(call):
             self._outputs[call.index] = ports_of(tensors)
+            settle(self._inputs, call.index)
 
     def arm(
         self, calls: Iterable[Call], measure: Measure, started: Callable[[], None], report: Report
@@ -119,6 +147,10 @@ class GradientObserver:
             return tap, self._hidden if self._hidden and armer.met_checkpoint else []
         finally:
             self._inputs, self._outputs, self._hidden = {}, {}, []
+
+
+Place = tuple[int, View | None]
+"""Where a gradient is found: the number of an edge, and how to read it there."""
 
 
 class Span(NamedTuple):
@@ -149,17 +181,19 @@ class Armer:
 
     def arm(self, tap: Tap) -> None:
         """Fill `tap` and place its hooks."""
-        for ports in (*self.inputs.values(), *self.outputs.values()):
-            for port in ports:
-                self._number(port.edge)
-                if port.base is not None:
-                    self._number(port.base)
+        for group in (self.inputs, self.outputs):
+            for call in group:
+                settle(group, call)
+                for port in group[call]:
+                    for edge, _ in port.choices():
+                        self._number(edge)
         self._walk()
         roots = {
-            self.numbers[port.edge]
+            self.numbers[edge]
             for span in self.spans
             if span.outermost
             for port in self.outputs.get(span.call, ())
+            for edge, _ in port.choices()[:1]
         }
         for span in self.spans:
             passed = self._choose_outputs(tap, span, roots)
@@ -177,9 +211,15 @@ class Armer:
         """Consumers of every numbered edge among the nodes that lead to some output. Stops at the
         inputs of the root: what made them is another model's graph, or an earlier step's."""
         border = {
-            port.edge[0] for span in self.spans if span.outermost for port in self.inputs.get(span.call, ())
+            edge[0]
+            for span in self.spans
+            if span.outermost
+            for port in self.inputs.get(span.call, ())
+            for edge, _ in port.choices()
         }
-        seen = {port.edge[0] for ports in self.outputs.values() for port in ports}
+        seen = {
+            edge[0] for ports in self.outputs.values() for port in ports for edge, _ in port.choices()[:1]
+        }
         todo = list(seen)
         numbers = self.numbers
         while todo:
@@ -197,10 +237,13 @@ class Armer:
                     seen.add(target)
                     todo.append(target)
 
-    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[int, Wanted]:
-        chosen: dict[int, Wanted] = {}
+    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[Place, Wanted]:
+        chosen: dict[Place, Wanted] = {}
         for port in self.outputs.get(span.call, ()):
-            edge = self.numbers[port.edge]
+            places = [(self.numbers[edge], view) for edge, view in port.choices()]
+            if not places:
+                continue
+            edge = places[0][0]
             inside = sum(sequence < span.end for sequence, _, _ in self.consumers[edge])
             if not inside:
                 want = Wanted(edge, None, 0)
@@ -210,27 +253,22 @@ class Armer:
                 want = Wanted(edge, span.end, FOREVER)
             else:
                 continue  # whatever comes after it is not differentiable
-            chosen[edge] = want
-            choices = [(want, None), *self._base_choice(port, Wanted(-1, None, 0))]
+            chosen[places[0]] = want
+            choices = [(want, places[0][1])]
+            choices += [(Wanted(base, None, 0), view) for base, view in places[1:]]
             self._add(tap, PortKey(span.call, "output", port.position), choices)
         return chosen
 
-    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[int, Wanted]) -> None:
+    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[Place, Wanted]) -> None:
         for port in self.inputs.get(span.call, ()):
-            edge = self.numbers[port.edge]
-            choices: list[tuple[Wanted, View | None]] = []
-            if edge in passed:  # handed through: what reaches the output reaches the input
-                choices.append((passed[edge], None))
-            else:
-                want = self._through(edge, span, roots)
+            for position, (edge, view) in enumerate(port.choices()):
+                number = self.numbers[edge]
+                # Handed through: what reaches the output reaches the input.
+                want = passed.get((number, view)) if position == 0 else None
+                want = want or self._through(number, span, roots)
                 if want is not None:
-                    choices.append((want, None))
-                elif port.base is not None:
-                    want = self._through(self.numbers[port.base], span, roots)
-                    if want is not None:
-                        choices.append((want, port.view))
-            if choices:
-                self._add(tap, PortKey(span.call, "input", port.position), choices)
+                    self._add(tap, PortKey(span.call, "input", port.position), [(want, view)])
+                    break
 
     def _through(self, edge: int, span: Span, roots: set[int]) -> Wanted | None:
         """What stands for the gradient at `edge` through the consumers made during `span`."""
@@ -240,11 +278,6 @@ class Armer:
         if self.alone and mine == len(self.consumers[edge]) and edge not in roots:
             return Wanted(edge, None, 0)
         return Wanted(edge, span.start, span.end)
-
-    def _base_choice(self, port: _Port, want: Wanted) -> list[tuple[Wanted, View | None]]:
-        if port.base is None:
-            return []
-        return [(want._replace(edge=self.numbers[port.base]), port.view)]
 
     def _add(self, tap: Tap, key: PortKey, choices: list[tuple[Wanted, View | None]]) -> None:
         tap.ports[key] = choices

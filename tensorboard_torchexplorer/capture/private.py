@@ -6,8 +6,8 @@ Everything here was checked on the torch versions that CI runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ NO_TASK = -1
 LEAF_SEQUENCE = 1 << 62
 """AccumulateGrad nodes carry a sequence number of about 2**64: no interval of a call holds them."""
 
+_NEVER = (1 << 32) - 1
+"""The last number that a counter of writes to a tensor's memory can hold."""
+
 
 def sequence_number() -> int:
     """The number that the next autograd node of this thread will get, without taking it."""
@@ -31,6 +34,25 @@ def node_sequence(node: Any) -> int:
     """The sequence number of an autograd node."""
     number: int = node._sequence_nr()
     return number
+
+
+def outdate_node(view: Tensor) -> None:
+    """Let autograd make the node of a view anew when it is next asked for it, as if never asked before: to
+    that end the node is made once for a number of writes to its memory that there will never be."""
+    version = view._version
+    try:
+        _set_version(view, _NEVER)
+        view.grad_fn  # noqa: B018
+    finally:
+        _set_version(view, version)
+
+
+def _set_version(tensor: Tensor, version: int) -> None:
+    place: Any = torch._C._autograd._unsafe_set_version_counter
+    try:
+        place((tensor,), (version,))
+    except TypeError:  # torch before 2.7
+        place(tensor, version)
 
 
 def current_graph_task() -> int | None:
@@ -55,12 +77,28 @@ def without_torch_function() -> AbstractContextManager[Any]:
     return torch._C.DisableTorchFunction()
 
 
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Inside, none of the user's or our modes sees an operator, but transforms and autograd do."""
+    with ExitStack() as stack:
+        stack.enter_context(without_torch_function())
+        if torch._C._len_torch_dispatch_stack():
+            stack.enter_context(_disable_current_modes())
+        yield
+
+
 def beneath(tensor: Tensor) -> Tensor:
     """The values under torch.func's transforms (vmap, grad, jvp): those of all samples, not of one."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether a transform of torch.func stands between the tensor and its values."""
+    wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return wrapped
 
 
 def of_all_samples(tensor: Tensor) -> Tensor:
@@ -108,6 +146,7 @@ def missing() -> list[str]:
     """The private names that this torch does not have (empty on every supported version)."""
     wanted = (
         (torch.autograd, "_get_sequence_nr"),
+        (torch._C._autograd, "_unsafe_set_version_counter"),
         (torch._C, "_current_graph_task_id"),
         (torch._C, "_current_autograd_node"),
         (Variable._execution_engine, "queue_callback"),

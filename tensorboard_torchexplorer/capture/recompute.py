@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .calls import Call
-from .gradients import CHECKPOINT_NODE, Armer, Ports, Span, ports_of
+from .gradients import CHECKPOINT_NODE, Armer, Ports, Span, ports_of, settle
 from .leaves import argument_leaves, result_leaves
 from .private import (
     current_autograd_node,
@@ -123,6 +123,7 @@ class Recompute:
                 return
             _, call, start = self._stack.pop()
             self._outputs[call.index] = ports_of([leaf.tensor for leaf in result_leaves(result).tensors])
+            settle(self._inputs, call.index)
             self._spans.append(Span(call.index, start, sequence_number(), not self._stack))
             if not self._stack:
                 tap = self._make_tap()

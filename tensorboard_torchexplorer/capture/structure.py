@@ -18,8 +18,9 @@ from torch.autograd import Function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..schema import End
-from .autograd_walk import edge_of, walk
+from .autograd_walk import walk
 from .calls import Call
+from .edges import edge_of, is_stale
 from .private import beneath, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
@@ -280,7 +281,7 @@ class StructureTracer:
         return None if base is None or not base.requires_grad else edge_of(base)
 
     def _is_stale(self, tensor: Tensor) -> bool:
-        return tensor._is_view() and self._provenance.family(tensor, -1).changed
+        return tensor._is_view() and (self._provenance.family(tensor, -1).changed or is_stale(tensor))
 
     def _walk(self, scope: Scope, edge: tuple[Any, int], target: End) -> None:
         mask = walk(scope, edge)
