@@ -39,31 +39,48 @@ def write_values(
 
     Raises ClosedError or WriteError. What goes wrong later, on the writer's own thread, is told to
     `on_error`."""
-    if _is_closed(writer):
+    file_writer = _open_file(writer)
+    if file_writer is None:
         raise ClosedError
     try:
-        _write(writer._get_file_writer(), values, step, on_error)
+        _write(file_writer, values, step, on_error)
     except Exception as error:
-        raise (ClosedError if _is_closed(writer) else WriteError) from error
+        raise (ClosedError if _is_closed(file_writer) else WriteError) from error
 
 
 def flush_file(writer: Any, *, only_if_idle: bool = False) -> bool:
     """Waits until the event file holds all that was queued; True if it does. With `only_if_idle` nothing is
     waited for, since that would hold up the user's calls as well. Raises what the writer raises."""
-    if _is_closed(writer):
-        return True
     # Not `writer.flush()`, which ExplorerWriter extends to call us.
-    file_writer = writer._get_file_writer()
+    file_writer = _open_file(writer)
+    if file_writer is None:
+        return True
     queue = getattr(getattr(file_writer, "event_writer", None), "_async_writer", None)
     backlog = getattr(queue, "_byte_queue", None)
     if only_if_idle and backlog is not None and not backlog.empty():
         return False
-    file_writer.flush()
+    try:
+        file_writer.flush()
+    except Exception:
+        if not _is_closed(file_writer):
+            raise
     return True
 
 
-def _is_closed(writer: Any) -> bool:
-    return getattr(writer, "file_writer", writer) is None
+def _open_file(writer: Any) -> Any:
+    """The file writer of a SummaryWriter, None if the user has closed it, or is about to in another thread.
+    Looked at once: asked in between, `_get_file_writer` would open a new file."""
+    try:
+        found = writer.file_writer
+    except AttributeError:
+        found = writer._get_file_writer()
+    return None if found is None or _is_closed(found) else found
+
+
+def _is_closed(file_writer: Any) -> bool:
+    events = getattr(file_writer, "event_writer", None)  # which says it itself in tensorboardX
+    queue = getattr(events, "_async_writer", None)
+    return getattr(events, "_closed", False) is True or getattr(queue, "_closed", False) is True
 
 
 def _write(

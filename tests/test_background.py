@@ -35,10 +35,21 @@ def event_file(path) -> str:
 
 def stored(path) -> list[tuple[int, list[str]]]:
     """Step and tags of each event, by the reader of TensorBoard that checks every CRC."""
-    loaded = [Event.FromString(data) for data in RawEventFileLoader(event_file(path)).Load()]
-    return [
-        (event.step, [value.tag for value in event.summary.value]) for event in loaded if event.summary.value
-    ]
+    event_file(path)
+    return all_stored(path)
+
+
+def all_stored(path) -> list[tuple[int, list[str]]]:
+    """The same of all event files, in the order they were made."""
+    found = []
+    for file in sorted(path.glob("events.out.tfevents.*"), key=lambda file: file.stat().st_mtime_ns):
+        loaded = [Event.FromString(data) for data in RawEventFileLoader(str(file)).Load()]
+        found += [
+            (event.step, [value.tag for value in event.summary.value])
+            for event in loaded
+            if event.summary.value
+        ]
+    return found
 
 
 @pytest.fixture
@@ -320,6 +331,42 @@ class TestErrors:
         assert len(list(tmp_path.iterdir())) == 1
         assert "was closed before all records were written" in str(caught[0].message)
 
+    @pytest.mark.parametrize("look", [1, 2])
+    @pytest.mark.parametrize("half", [False, True], ids=["closed", "closing"])
+    @pytest.mark.parametrize("writes", [True, False], ids=["writing", "flushing"])
+    def test_a_writer_may_be_closed_while_its_file_is_looked_up(self, tmp_path, writes, half, look):
+        """At any of the looks that the record thread takes at it, and whether the writer says already that it
+        is closed or only its file does."""
+        writer = ClosedAtALook(tmp_path, look, half)
+        thread = background_of(writer)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if not writes:
+                thread.submit(values_at(0), 1)
+                thread.flush()
+            writer.armed = True
+            if writes:
+                thread.submit(values_at(1), 1)
+                thread.flush()
+            else:
+                assert thread._flush_file(only_if_idle=True)
+            writer.armed = False
+            thread.flush()
+
+        assert len(list(tmp_path.iterdir())) == 1
+        assert thread.failed == ""
+        assert {str(w.message) for w in caught} <= {
+            "tensorboard-torchexplorer: the SummaryWriter was closed before all records were written; the "
+            "rest is lost. Use ExplorerWriter, or flush the watch before closing the writer"
+        }
+        if half:
+            writer.file_writer = writer.all_writers = None
+        writer.add_scalar("loss", 1, 1)  # opens a second file
+        assert thread.submit(values_at(2), 1)
+        assert thread.flush()
+        writer.close()
+        assert [step for step, _ in all_stored(tmp_path)][-2:] == [1, 2]
+
     def test_a_writer_that_is_used_again_after_close_gets_records_again(self, tmp_path):
         writer = SummaryWriter(tmp_path)
         writer.close()
@@ -340,6 +387,34 @@ class TestErrors:
             assert not background_of(writer).submit(values_at(0), 1)
         assert not background_of(writer).submit(values_at(1), 1)
         assert not background_of(writer).flush(1)
+
+
+class ClosedAtALook(SummaryWriter):
+    """Once armed, closes itself right after its file writer has been read for the `look`th time, as another
+    thread would; `half`: so far only the file is closed."""
+
+    armed = False
+
+    def __init__(self, path, look, half):
+        self.look, self.half = look, half
+        super().__init__(path)
+
+    @property
+    def file_writer(self):
+        found = self._file_writer
+        if self.armed:
+            self.look -= 1
+            if self.look == 0:
+                self.armed = False
+                if self.half:
+                    found.close()
+                else:
+                    SummaryWriter.close(self)
+        return found
+
+    @file_writer.setter
+    def file_writer(self, value):
+        self._file_writer = value
 
 
 class TestWithoutPrivateNames:
