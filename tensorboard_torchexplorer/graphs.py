@@ -31,6 +31,7 @@ from tensorboard_torchexplorer.schema import (
 )
 
 MAX_MATCHES = 200
+MAX_PEERS = 64
 TIMES = "\u00d7"
 
 
@@ -161,6 +162,16 @@ class GraphView:
             steps=steps,
             bins=graph.bins,
         )
+
+    def peers(self, index: int) -> list[int]:
+        """The invocations of the same level whose modules are of the same class as that of `index`, which is
+        one of them; at most `MAX_PEERS`, those around it."""
+        parent = self.graph.nodes[index].parent
+        level = self.children[parent] if parent >= 0 else [index]
+        class_name = self.module(index).class_name
+        same = [node for node in level if self.module(node).class_name == class_name]
+        first = max(0, min(same.index(index) - MAX_PEERS // 2, len(same) - MAX_PEERS))
+        return same[first : first + MAX_PEERS]
 
     def module(self, index: int) -> Module:
         return self.graph.modules[self.graph.nodes[index].module]

@@ -447,14 +447,20 @@ class SeriesAnswer:
     `steps`, `wall`, `time` describe the columns, of which `total` exist and at most `limit` were
     asked for: thinned evenly, first and last kept. A train and an eval series of the same tensor
     are two series; a row of a phase that has no record at a step has status NOT_RUN.
+    `level` is the invocation that made this one (its own id for the root). `peers` are the ids of
+    that level's invocations of the same class, in the order of the level, this one among them (of
+    very many, those around it). `restarts` are as in `Steps`.
     """
 
     node: str
+    level: str
+    peers: list[str]
     series: list[SeriesHead]
     steps: list[int]
     wall: list[float]
     time: list[float | None]
     unit: str
+    restarts: list[int]
     total: int
     bins: int
     blocks: list[Block]

@@ -104,11 +104,14 @@ def answer(reader: SeriesReader, node: int, points: Mapping[str, Sequence[Point]
     blocks, body = _blocks(table)
     described = SeriesAnswer(
         node=graph.nodes[node].id,
+        level=graph.nodes[max(0, graph.nodes[node].parent)].id,
+        peers=[graph.nodes[peer].id for peer in reader.view.peers(node)],
         series=heads,
         steps=reader.columns,
         wall=[info.wall for info in infos],
         time=[info.time for info in infos],
         unit=unit,
+        restarts=reader.steps.restarts,
         total=len(reader.steps.columns),
         bins=graph.bins,
         blocks=blocks,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tensorboard_torchexplorer.graphs import MAX_MATCHES, GraphView
+from tensorboard_torchexplorer.graphs import MAX_MATCHES, MAX_PEERS, GraphView
 from tensorboard_torchexplorer.schema import ROOT_ID, Edge, End, Module, Node, Parameter, Port
 from tests.records import GraphBuilder, port, resnet, small, vqvae, wide
 
@@ -34,6 +34,22 @@ class TestLevel:
 
         assert found.ancestors == [[".", "", "ResNet"], ["layer2", "layer2", "Sequential"]]
         assert (found.nodes[0].name, found.nodes[0].path) == ("conv1", "layer2.1.conv1")
+
+    def test_peers_are_the_calls_of_the_same_class_in_the_level(self):
+        shown = view()
+
+        def peers(node: str) -> list[str]:
+            return [shown.graph.nodes[peer].id for peer in shown.peers(shown.index[node])]
+
+        assert peers("layer1/0/relu") == peers("layer1/0/relu#1") == ["layer1/0/relu", "layer1/0/relu#1"]
+        assert peers("layer3") == ["layer1", "layer2", "layer3", "layer4"]
+        assert (peers("fc"), peers(ROOT_ID)) == (["fc"], [ROOT_ID])
+
+    def test_of_very_many_peers_those_around_are_told(self):
+        shown = view(small(layers=100))
+
+        for index, first in ((1, 1), (50, 50 - MAX_PEERS // 2), (100, 101 - MAX_PEERS)):
+            assert shown.peers(index) == [*range(first, first + MAX_PEERS)]
 
     def test_edges_are_those_of_the_level_and_lead_to_its_nodes(self):
         shown = view()

@@ -197,6 +197,7 @@ class TestSeries:
 
         assert head["steps"] == list(range(0, 40, 2))
         assert (head["total"], head["bins"], head["node"]) == (20, 30, "layer2/0/conv2")
+        assert (head["level"], head["peers"]) == ("layer2/0", ["layer2/0/conv1", "layer2/0/conv2"])
         heads = [(s["group"], s["kind"], s["phase"]) for s in head["series"]]
         assert heads == [
             (group, kind, "train") for group in ("input", "output", "param") for kind in ("value", "grad")
@@ -227,12 +228,13 @@ class TestSeries:
         assert set(blocks["status"][heads.index(("input", "grad", "train"))]) == {Status.ROOT_INPUT}
 
     def test_c73_a_resumed_run_shows_the_new_rows(self, loaded):
-        _, blocks = loaded.series(run="b/c", model="model", node="1")
+        head, blocks = loaded.series(run="b/c", model="model", node="1")
 
         expected = [Run(small()).record(step) for step in range(6)]
         expected += [Run(small(), session="two", seed=5).record(step) for step in range(6, 13)]
         place = next(s for s in small().series if s.node == 2)
         assert blocks["mean"][0].tolist() == [r.shards[place.shard]["mean"][place.row] for r in expected]
+        assert head["restarts"] == [6]
 
     def test_limit_thins_evenly_with_first_and_last(self, loaded):
         head, blocks = loaded.series(run="a", model="resnet18", node="fc", limit=5)

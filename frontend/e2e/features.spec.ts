@@ -151,13 +151,15 @@ test.describe('steps and colours', () => {
 
 test.describe('panels', () => {
   test('NaN and Inf have badges and ticks, blanks their reasons', async ({ bare }) => {
-    await bare.open({ ...RUN, panels: '0:layer3/1/conv2,1:avgpool' })
+    await bare.open({ ...RUN, panels: '0:layer3/1/conv2,1:.' })
     const broken = bare.panel('layer3.1.conv2').locator('.broken').first()
     await expect(broken).toHaveText('NaN and Inf in 4 steps')
     await expect(broken).toHaveAttribute('title', /NaN, \d+ \+Inf, first at step 30/)
-    await expect(
-      bare.panel('avgpool').getByText('evaluation: there is no backward pass').first(),
-    ).toBeVisible()
+    const whole = bare.panel('the whole model')
+    await expect(whole.getByText('recorded only with root_input_grad=True').first()).toBeVisible()
+    await expect(whole.getByText('Evaluation has no backward pass, hence no gradients.')).toHaveCount(1)
+    // Value and gradient of the input and the output, and their values in evaluation.
+    await expect(whole.locator('.plot')).toHaveCount(6)
   })
 
   test('the symlog axis, the lines and the gradients can be switched', async ({ bare, page }) => {

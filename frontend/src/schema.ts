@@ -453,14 +453,20 @@ export interface Block {
  * `steps`, `wall`, `time` describe the columns, of which `total` exist and at most `limit` were
  * asked for: thinned evenly, first and last kept. A train and an eval series of the same tensor
  * are two series; a row of a phase that has no record at a step has status NOT_RUN.
+ * `level` is the invocation that made this one (its own id for the root). `peers` are the ids of
+ * that level's invocations of the same class, in the order of the level, this one among them (of
+ * very many, those around it). `restarts` are as in `Steps`.
  */
 export interface SeriesAnswer {
   readonly node: string
+  readonly level: string
+  readonly peers: readonly string[]
   readonly series: readonly SeriesHead[]
   readonly steps: readonly number[]
   readonly wall: readonly number[]
   readonly time: readonly (number | null)[]
   readonly unit: string
+  readonly restarts: readonly number[]
   readonly total: number
   readonly bins: number
   readonly blocks: readonly Block[]

@@ -15,11 +15,16 @@ export interface Track {
  *  `total` is how many logged steps there are, of which these are an even choice. */
 export interface History {
   readonly node: string
+  /** The invocation that made this one, and that one's calls of the same class, this one among them. */
+  readonly level: string
+  readonly peers: readonly string[]
   readonly tracks: readonly Track[]
   readonly steps: readonly number[]
   readonly wall: readonly number[]
   readonly time: readonly (number | null)[]
   readonly unit: string
+  /** The steps at which a new process went on. */
+  readonly restarts: readonly number[]
   readonly total: number
   readonly bins: number
 }
@@ -39,8 +44,8 @@ export function decodeSeries(body: ArrayBuffer): History {
     ) as Record<RowField, Numbers>,
     counts: slice(blocks, 'counts', position, steps * head.bins),
   }))
-  const { node, wall, time, unit, total, bins } = head
-  return { node, tracks, steps: head.steps, wall, time, unit, total, bins }
+  const { node, level, peers, wall, time, unit, restarts, total, bins } = head
+  return { node, level, peers, tracks, steps: head.steps, wall, time, unit, restarts, total, bins }
 }
 
 export function newerVersion(version: number): string {

@@ -35,11 +35,14 @@ export function encodeSeries(
   }
   const answer: SeriesAnswer = {
     node: 'conv1',
+    level: '.',
+    peers: ['conv1'],
     series,
     steps,
     wall: steps.map((step) => 1_700_000_000 + step),
     time: steps.map(() => null),
     unit: '',
+    restarts: [],
     total: steps.length,
     bins,
     blocks,

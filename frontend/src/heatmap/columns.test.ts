@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { type Columns, domain, nearest, pixelColumns, spans, ticks } from './columns.ts'
+import { type Columns, domain, nearest, pixelColumns, spans } from './columns.ts'
 
 /** The step indices of each pixel, written out. */
 function written({ first, amount }: Columns): number[][] {
@@ -11,6 +11,7 @@ it('steps own the room halfway to their neighbours, and a gap stays a gap', () =
 
   expect([...left]).toEqual([-5, 5, 15, 45, 55])
   expect([...right]).toEqual([5, 15, 25, 55, 65])
+  expect([...spans([0, 10, 35, 95], 2).right]).toEqual([5, 22.5, 60, 107.5])
 })
 
 it('steps that grow apart regularly stay wide enough to see', () => {
@@ -63,10 +64,4 @@ it('nearest finds the closer neighbour', () => {
   const steps = [0, 10, 20]
   expect([-5, 4, 5, 6, 19, 99].map((step) => nearest(steps, step))).toEqual([0, 0, 0, 1, 2, 2])
   expect(nearest([], 3)).toBe(-1)
-})
-
-it('ticks are round whole steps', () => {
-  expect(ticks({ first: -5, last: 9955 }, 300)).toEqual([0, 5000])
-  expect(ticks({ first: -0.5, last: 3.5 }, 300)).toEqual([0, 1, 2, 3])
-  expect(ticks({ first: 6.5, last: 7.5 }, 300)).toEqual([7])
 })

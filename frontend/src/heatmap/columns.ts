@@ -1,6 +1,6 @@
-/** Steps to pixel columns. Pure. */
+/** Steps to pixel columns. Pure. Where a step lies may also be a time, see time.ts. */
 
-/** The steps at the left and right edge of a plot; they lie half a column outside the first and last step. */
+/** Where the left and right edge of a plot lie: half a column outside the first and last step. */
 export interface Domain {
   readonly first: number
   readonly last: number
@@ -30,9 +30,9 @@ export function shareOf(step: number, { first, last }: Domain): number {
   return (step - first) / (last - first)
 }
 
-/** Each step owns the room halfway to its neighbours, yet no more than is usual in this series or on its
- *  other side: where steps are missing a gap stays. */
-export function spans(steps: readonly number[]): { left: Float64Array; right: Float64Array } {
+/** Each step owns the room halfway to its neighbours, yet no more than `slack` times what is usual in this
+ *  series or on its other side: where steps are missing a gap stays. */
+export function spans(steps: readonly number[], slack = 1): { left: Float64Array; right: Float64Array } {
   const usual = median(steps.slice(1).map((step, position) => step - (steps[position] as number))) ?? 1
   const left = new Float64Array(steps.length)
   const right = new Float64Array(steps.length)
@@ -40,7 +40,7 @@ export function spans(steps: readonly number[]): { left: Float64Array; right: Fl
     const step = steps[position] as number
     const before = step - (steps[position - 1] ?? step - usual)
     const after = (steps[position + 1] ?? step + usual) - step
-    const room = Math.max(usual, Math.min(before, after))
+    const room = Math.max(usual * slack, Math.min(before, after))
     left[position] = step - Math.min(before, room) / 2
     right[position] = step + Math.min(after, room) / 2
   }
@@ -49,10 +49,15 @@ export function spans(steps: readonly number[]): { left: Float64Array; right: Fl
 
 /** A pixel shows the steps whose middle lies in it (several: their mean is drawn), else the step whose
  *  room covers it. So no step is lost, however many there are. */
-export function pixelColumns(steps: readonly number[], { first, last }: Domain, width: number): Columns {
+export function pixelColumns(
+  steps: readonly number[],
+  { first, last }: Domain,
+  width: number,
+  slack = 1,
+): Columns {
   const columns = { width, first: new Int32Array(width), amount: new Int32Array(width) }
   const scale = width / (last - first)
-  const { left, right } = spans(steps)
+  const { left, right } = spans(steps, slack)
   for (let position = 0; position < steps.length; position++) {
     const from = Math.max(0, Math.ceil(((left[position] as number) - first) * scale - 0.5))
     const to = Math.min(width - 1, Math.ceil(((right[position] as number) - first) * scale - 0.5) - 1)
@@ -88,17 +93,6 @@ export function nearest(steps: readonly number[], step: number): number {
   const before = steps[low - 1]
   if (after === undefined) return steps.length - 1
   return before !== undefined && step - before <= after - step ? low - 1 : low
-}
-
-/** Round step numbers for an axis of `width` pixels, at most one per `room` pixels, within the steps. */
-export function ticks({ first, last }: Domain, width: number, room = 70): number[] {
-  const wanted = Math.max(1, Math.floor(width / room))
-  const raw = (last - first) / wanted
-  const power = 10 ** Math.floor(Math.log10(raw))
-  const size = Math.max(1, ([1, 2, 5, 10].find((factor) => factor * power >= raw) ?? 10) * power)
-  const marks: number[] = []
-  for (let mark = Math.ceil(first / size) * size; mark <= last; mark += size) marks.push(Math.round(mark) + 0)
-  return marks
 }
 
 function median(values: readonly number[]): number | undefined {

@@ -25,6 +25,7 @@ export function drawPlot(context: CanvasRenderingContext2D, plot: Plot, look: Pl
     drawExtremes(context, plot, plot.drawn, look.theme, ratio)
     if (look.lines) drawMoments(context, plot, plot.drawn, look.theme, ratio)
   }
+  drawRestarts(context, plot, look.theme, ratio)
   drawBroken(context, plot, look.theme, ratio)
 }
 
@@ -137,6 +138,15 @@ function drawMoments(
     context.stroke()
   }
   context.setLineDash([])
+}
+
+function drawRestarts(context: CanvasRenderingContext2D, plot: Plot, theme: Theme, ratio: number): void {
+  const { width, height } = context.canvas
+  context.fillStyle = COLOURS[theme].text
+  const thick = Math.round(ratio)
+  for (const share of plot.restarts)
+    for (let y = 0; y < height; y += 4 * ratio)
+      context.fillRect(Math.round(share * width - thick / 2), y, thick, 2 * ratio)
 }
 
 /** A red tick at the top of every step that holds NaN or Inf. */

@@ -87,3 +87,19 @@ describe('probe', () => {
     })
   })
 })
+
+it('a restart lies between its first step and the one before', () => {
+  const rows = [0, 1, 2, 3].map(() => row(0, 1, [1, 1]))
+  const history = { ...historyOf(rows, []), restarts: [0, 20, 25] }
+  const { restarts } = plotOf(
+    history,
+    history.tracks[0] as Track,
+    { first: 0, last: 60 },
+    40,
+    8,
+    'linear',
+    undefined,
+    [0, 10, 40, 60],
+  )
+  expect(restarts).toEqual([25 / 60, 50 / 60])
+})

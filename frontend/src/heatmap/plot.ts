@@ -14,6 +14,8 @@ export interface Plot {
   readonly steps: readonly number[]
   readonly places: readonly number[]
   readonly columns: Columns
+  /** Where a new process went on, 0..1 from left to right: between its first step and the one before. */
+  readonly restarts: readonly number[]
   /** Null where there is nothing to draw; `blank` says why. */
   readonly drawn: Drawn | null
   readonly blank: string
@@ -36,7 +38,11 @@ export interface Broken {
   readonly at: readonly number[]
 }
 
-/** `range` replaces the track's own extent, where panels share an axis. */
+/** Steps are logged at even numbers but not at even times; a pause is a gap from so many times the usual on. */
+const JITTER = 4
+
+/** `range` replaces the track's own extent, where panels share an axis; `lie` says where the steps of the
+ *  history lie in the domain. */
 export function plotOf(
   history: History,
   track: Track,
@@ -45,18 +51,21 @@ export function plotOf(
   rows: number,
   kind: AxisKind,
   range: Extent | null = extent(track),
+  lie: readonly number[] = history.steps,
 ): Plot {
   const chosen = stepsOfPhase(history, track)
   const steps = chosen.map((step) => history.steps[step] as number)
-  const columns = pixelColumns(steps, domain, width)
+  const places = chosen.map((step) => lie[step] as number)
+  const columns = pixelColumns(places, domain, width, lie === history.steps ? 1 : JITTER)
   const own = extent(track)
   return {
     track,
     bins: history.bins,
     chosen,
     steps,
-    places: steps.map((step) => shareOf(step, domain)),
+    places: places.map((place) => shareOf(place, domain)),
     columns,
+    restarts: restartsOf(history, lie).map((place) => shareOf(place, domain)),
     drawn:
       own === null ? null : drawnOf(history, track, chosen, columns, rows, makeAxis(kind, range ?? own), own),
     blank: own === null ? reasonFor(track, chosen) : '',
@@ -105,6 +114,14 @@ export function reasonFor(track: Track, chosen: readonly number[]): string {
 
 export function statusText(status: number): string {
   return STATUS[status] ?? `not recorded (reason ${status}, from a newer version)`
+}
+
+/** Those before the first step that is here are left out: nothing stands to their left. */
+function restartsOf({ restarts, steps }: History, lie: readonly number[]): number[] {
+  return restarts.flatMap((step) => {
+    const at = steps.findIndex((other) => other >= step)
+    return at > 0 ? [((lie[at - 1] as number) + (lie[at] as number)) / 2] : []
+  })
 }
 
 function brokenOf({ rows }: Track, chosen: readonly number[]): Broken {

@@ -9,8 +9,8 @@ const CHOICE: Choice = {
   compare: ['seed 4', 'a,b'],
   level: 'layer1/0',
   panels: [
-    { model: 'ResNet', node: 'layer1/0/conv1', column: 0 },
-    { model: 'teacher', node: 'a,b:c%', column: 1 },
+    { model: 'ResNet', node: 'layer1/0/conv1', also: [], column: 0 },
+    { model: 'teacher', node: 'a,b:c%', also: ['d+e', 'relu#1'], column: 1 },
   ],
   step: 400,
   stat: 'gradient',
@@ -28,7 +28,12 @@ it('a choice survives the address', () => {
 it('so does one with any names whatever', () => {
   const name = fc.string({ unit: 'binary', minLength: 1 })
   const place = fc.record({ run: name, model: name })
-  const panel = fc.record({ model: name, node: name, column: fc.nat(9) })
+  const panel = fc.record({
+    model: name,
+    node: name,
+    also: fc.array(name, { maxLength: 2 }),
+    column: fc.nat(9),
+  })
   const choice = fc.record({
     place,
     compare: fc.array(name, { maxLength: 2 }),
@@ -70,8 +75,8 @@ it('nonsense in an address is left out', () => {
     compare: [],
     level: '.',
     panels: [
-      { model: 'm', node: 'conv1', column: 0 },
-      { model: '%E0%A4%A', node: 'bn1', column: 1 },
+      { model: 'm', node: 'conv1', also: [], column: 0 },
+      { model: '%E0%A4%A', node: 'bn1', also: [], column: 1 },
     ],
     step: null,
     stat: null,

@@ -7,6 +7,8 @@ import { HEALTH, ROOT_ID } from '../schema.ts'
 export interface PanelChoice {
   readonly model: string
   readonly node: string
+  /** Further invocations, laid over `node`. */
+  readonly also: readonly string[]
   readonly column: number
 }
 
@@ -63,27 +65,28 @@ export function fromLink(link: ReadonlyMap<string, string>): Choice {
   }
 }
 
-/** `column:node`, and `:model` behind it where that is not the link's. */
-function panelText({ model, node, column }: PanelChoice, place: Place | null): string {
-  const parts = [String(column), part(node)]
+/** `column:node`, `+node` for each further one, and `:model` behind them where that is not the link's. */
+function panelText({ model, node, also, column }: PanelChoice, place: Place | null): string {
+  const parts = [String(column), [node, ...also].map(part).join('+')]
   if (model !== place?.model) parts.push(part(model))
   return parts.join(':')
 }
 
 function panelOf(text: string, place: Place | null): PanelChoice | null {
-  const [column, node, model = place?.model] = text.split(':').map(unpart)
-  if (!node || model === undefined) return null
+  const [column, nodes = '', model = part(place?.model ?? '')] = text.split(':')
+  const [node, ...also] = nodes.split('+').map(unpart)
+  if (!node || model === '') return null
   const number = Number(column)
-  return { model, node, column: Number.isInteger(number) && number >= 0 ? number : 0 }
+  return { model: unpart(model), node, also, column: Number.isInteger(number) && number >= 0 ? number : 0 }
 }
 
 function list(text: string | undefined): string[] {
   return (text ?? '').split(',').filter((item) => item !== '')
 }
 
-/** Keeps `/` readable and hides the two characters that separate. */
+/** Keeps `/` readable and hides the characters that separate. */
 function part(text: string): string {
-  return text.replace(/[%:,]/g, encodeURIComponent)
+  return text.replace(/[%:,+]/g, encodeURIComponent)
 }
 
 function unpart(text: string): string {

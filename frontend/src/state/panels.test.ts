@@ -64,7 +64,7 @@ describe('move', () => {
 
 it.each([
   ['layer1/0/conv1', 'layer1.0.conv1'],
-  ['relu#1', 'relu#1'],
+  ['block#2/relu#1', 'block #3.relu #2'],
   ['a%2Fb%25/^c.d', 'a/b%.c.d'],
   ['.', 'the whole model'],
 ])('the call %s is titled %s', (node, title) => {
@@ -77,15 +77,18 @@ it('undo brings the last closed panel back, once', () => {
   panels.undo()
   panels.undo()
   expect(columns(panels)).toEqual([['a'], [], ['b']])
+  panels.close(find(panels, 'a'))
+  panels.undo()
+  expect(panels.list.value.map(({ node }) => node)).toEqual(['a', 'b'])
   expect(panels.closed.value).toBeNull()
 })
 
 it('reset keeps the marks of panels that stay open', () => {
   const panels = board(['a', 0], ['b', 0])
   panels.reset([
-    { model: 'm', node: 'b', column: 0 },
-    { model: 'm', node: 'b', column: 1 },
-    { model: 'm', node: 'c', column: 0 },
+    { model: 'm', node: 'b', also: [], column: 0 },
+    { model: 'm', node: 'b', also: [], column: 1 },
+    { model: 'm', node: 'c', also: [], column: 0 },
   ])
   expect(panels.list.value.map(({ node, slot }) => [node, slot])).toEqual([
     ['b', 1],

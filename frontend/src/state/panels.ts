@@ -15,11 +15,13 @@ export interface Panels {
   readonly choices: ReadonlySignal<readonly PanelChoice[]>
   /** The panel to bring into view, by its key; set when one is added. */
   readonly fresh: Signal<string | null>
-  /** What `undo` would bring back, or null. */
-  readonly closed: ReadonlySignal<Panel | null>
+  /** What `undo` would bring back to where it was in the list, or null. */
+  readonly closed: ReadonlySignal<{ readonly panel: Panel; readonly at: number } | null>
   find(model: string, node: string): Panel | undefined
   /** Adds a panel at `position` of `column`, or moves it there if it is open already. */
   add(model: string, node: string, column: number, position?: number): void
+  /** Lays the invocations `also` over that of a panel. */
+  overlay(panel: Panel, also: readonly string[]): void
   close(panel: Panel): void
   undo(): void
   /** Moves a panel by so many columns to the right, or places down in its column of `columns`. */
@@ -27,12 +29,16 @@ export interface Panels {
   reset(choices: readonly PanelChoice[]): void
 }
 
-/** `layer1.0.conv1` for the call `layer1/0/conv1`: the escapes of an id are undone. */
-export function titleOf(node: string): string {
+/** `layer1.0.relu #2` for the call `layer1/0/relu#1`: calls count from 1, the escapes of an id are undone.
+ *  Within the level `above` the rest goes without saying. */
+export function titleOf(node: string, above = ROOT_ID): string {
   if (node === ROOT_ID) return 'the whole model'
-  const path = node
-    .split('/')
-    .map((part) => part.replace(/^\^/, '').replace(/%(25|2F|23|5E)/gi, decodeURIComponent))
+  const path = (above === ROOT_ID ? node : node.slice(above.length + 1)).split('/').map((part) =>
+    part
+      .replace(/^\^/, '')
+      .replace(/#(\d+)$/, (_, call) => ` #${Number(call) + 1}`)
+      .replace(/%(25|2F|23|5E)/gi, decodeURIComponent),
+  )
   return visible(path.join('.'))
 }
 
@@ -43,7 +49,7 @@ export function panelKey({ model, node }: Pick<PanelChoice, 'model' | 'node'>): 
 export function createPanels(first: readonly PanelChoice[], notice: Signal<string>): Panels {
   const list = signal<readonly Panel[]>(withSlots(first, []))
   const fresh = signal<string | null>(null)
-  const closed = signal<Panel | null>(null)
+  const closed = signal<{ panel: Panel; at: number } | null>(null)
 
   function find(model: string, node: string): Panel | undefined {
     return list.value.find((panel) => panel.model === model && panel.node === node)
@@ -59,27 +65,34 @@ export function createPanels(first: readonly PanelChoice[], notice: Signal<strin
 
   return {
     list,
-    choices: computed(() => list.value.map(({ model, node, column }) => ({ model, node, column }))),
+    choices: computed(() =>
+      list.value.map(({ model, node, also, column }) => ({ model, node, also, column })),
+    ),
     fresh,
     closed,
     find,
     add(model, node, column, position) {
       const open = find(model, node)
       const slot = open?.slot ?? freeSlot(list.value)
-      put({ model, node, column, slot }, position)
+      put({ model, node, also: open?.also ?? [], column, slot }, position)
       fresh.value = panelKey({ model, node })
       notice.value = `${shorten(titleOf(node), 60)} ${open ? 'moved to' : 'added as panel'} ${open ? `column ${column + 1}` : `${panelMark(slot).letter} in column ${column + 1}`}.`
     },
+    overlay(panel, also) {
+      list.value = list.value.map((other) => (other === panel ? { ...panel, also } : other))
+    },
     close(panel) {
+      closed.value = { panel, at: list.value.indexOf(panel) }
       list.value = list.value.filter((other) => other !== panel)
-      closed.value = panel
       notice.value = `Closed panel ${panelMark(panel.slot).letter}.`
     },
     undo() {
       if (closed.value === null) return
-      const { model, node, column } = closed.value
-      put({ model, node, column, slot: freeSlot(list.value) }, undefined)
+      const { panel, at } = closed.value
       closed.value = null
+      if (find(panel.model, panel.node) !== undefined) return
+      const slot = freeSlot(list.value)
+      list.value = [...list.value.slice(0, at), { ...panel, slot }, ...list.value.slice(at)]
     },
     move(panel, right, down, columns) {
       const shown = (column: number): number => column % columns

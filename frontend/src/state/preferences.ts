@@ -2,8 +2,7 @@
 import { effect, type Signal, signal } from '@preact/signals'
 import type { AxisKind } from '../heatmap/axis.ts'
 import type { Intensity, Normal } from '../heatmap/grid.ts'
-
-export type TimeAxis = 'step' | 'time' | 'wall'
+import type { TimeAxis } from '../heatmap/time.ts'
 
 export interface Preferences {
   /** Share of the width that the graph takes, 0..1. */

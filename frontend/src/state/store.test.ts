@@ -6,7 +6,7 @@ import { encodeSeries, levelNode, seriesHead } from '../api/fixture.ts'
 import type { Host } from '../host.ts'
 import { type Level, type RunEntry, VERSION } from '../schema.ts'
 import { parseHash, writeHash } from './link.ts'
-import { createStore, parentId, type Store } from './store.ts'
+import { counterpart, createStore, parentId, type Store } from './store.ts'
 
 /** A backend with these levels in each model, and a log of what was asked. */
 function fakeApi(runs: RunEntry[], levels: readonly string[]): { api: Api; asked: string[] } {
@@ -119,7 +119,7 @@ describe('an address', () => {
 
     expect(store.place.value?.run).toBe('b')
     expect(store.levelId.value).toBe('layer1')
-    expect(store.panels.list.value).toEqual([{ model: 'm', node: 'conv1', column: 1, slot: 0 }])
+    expect(store.panels.list.value).toEqual([{ model: 'm', node: 'conv1', also: [], column: 1, slot: 0 }])
   })
 
   it('of a level that is not there opens its nearest parent and says so', async () => {
@@ -217,4 +217,33 @@ it('retry asks again for what failed', async () => {
 
 it('the parent of a call is the path before its last part', () => {
   expect(['layer1/0/conv1', 'conv1', '^a.b/x'].map(parentId)).toEqual(['layer1/0', '.', '^a.b'])
+})
+
+it.each([
+  [['a', 'ResNet'], 'ResNet', 'ResNet'],
+  [['teacher'], 'ResNet', 'teacher'],
+  [['a', 'ResNet 2'], 'ResNet', 'ResNet 2'],
+  [['a', 'b'], 'ResNet', undefined],
+  [[], 'ResNet', undefined],
+])('of the models %j, %s is stood for by %s', (models, model, expected) => {
+  expect(counterpart(models, model)).toBe(expected)
+})
+
+it('where a run has no time of the user’s, all heat maps extend over steps', async () => {
+  const { api } = fakeApi([run('a'), run('b')], ['.'])
+  const timed = (time: (number | null)[]) =>
+    decodeSeries(encodeSeries([seriesHead()], [0, 10], [[{ counts: [1] }, { counts: [1] }]], { time }))
+  api.history = async ({ run }) => timed(run === 'a' ? [3, 4] : [null, null])
+  store = createStore(api, fakeHost())
+  store.preferences.value = { ...store.preferences.value, timeAxis: 'time' }
+  await rest()
+  store.histories.hold({ run: 'a', model: 'm' }, 'conv1', 9)
+  await rest()
+  expect(store.timeAxis.value).toBe('time')
+  expect(store.domain.value).toEqual({ first: 2.5, last: 4.5 })
+
+  store.histories.hold({ run: 'b', model: 'm' }, 'conv1', 9)
+  await rest()
+  expect(store.timeAxis.value).toBe('step')
+  expect(store.domain.value).toEqual({ first: -5, last: 15 })
 })

@@ -3,8 +3,9 @@
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal, untracked } from '@preact/signals'
 import { type Api, ApiError, type Place, samePlace } from '../api/api.ts'
 import type { Extent } from '../heatmap/axis.ts'
-import { type Domain, domain, shareOf } from '../heatmap/columns.ts'
+import { type Domain, domain } from '../heatmap/columns.ts'
 import { commonExtent } from '../heatmap/tensors.ts'
+import { placesOf, type TimeAxis } from '../heatmap/time.ts'
 import type { Host } from '../host.ts'
 import {
   type Health,
@@ -50,13 +51,18 @@ export interface Store {
   /** Last thing worth telling, also to a screen reader. */
   readonly notice: Signal<string>
 
+  /** The names of the models of each run; the same object while none appears or goes. */
+  readonly models: ReadonlySignal<ReadonlyMap<string, readonly string[]>>
   /** Entry of the shown model; undefined while unknown. */
   readonly entry: ReadonlySignal<ModelEntry | undefined>
   /** All logged steps, ascending. */
   readonly allSteps: ReadonlySignal<readonly number[]>
-  /** The steps over which the heat maps of all panels extend. */
+  /** What the heat maps extend over from left to right: what the user prefers, or steps where that is not an
+   *  axis for all of them. */
+  readonly timeAxis: ReadonlySignal<TimeAxis>
+  /** Its ends in the heat maps of all panels. */
   readonly domain: ReadonlySignal<Domain>
-  /** Where the line of the step lies in the heat maps, 0..1 from left to right; null: there is none. */
+  /** The step that has a line in all heat maps; null: there is none. */
   readonly cursor: ReadonlySignal<number | null>
   /** What all open tracks of a kind span together, for panels with locked axes. */
   readonly ranges: ReadonlySignal<Readonly<Record<Kind, Extent | null>>>
@@ -65,8 +71,6 @@ export interface Store {
 
   /** Shows the level of the invocation `id`; the browser's Back returns from it. */
   openLevel(id: string, select?: string): void
-  /** Shows the level that holds the invocation `id`, and selects that. */
-  showNode(id: string): void
   openPlace(place: Place): void
   openLink(): void
   poll(): Promise<void>
@@ -87,6 +91,7 @@ export function createStore(api: Api, host: Host): Store {
   const selected = signal<string | null>(null)
   const notice = signal('')
   const attempt = signal(0)
+  const preferences = storedPreferences()
 
   const [runs, steps, level, health] = [
     resource<Runs>(),
@@ -96,6 +101,13 @@ export function createStore(api: Api, host: Host): Store {
   ]
   const panels = createPanels(first.panels, notice)
   const entry = computed(() => entryOf(latest(runs.state.value), place.value))
+  const names = computed(() =>
+    JSON.stringify(
+      latest(runs.state.value)?.runs.map(({ name, models }) => [name, models.map((model) => model.name)]) ??
+        [],
+    ),
+  )
+  const models = computed(() => new Map(JSON.parse(names.value) as [string, string[]][]))
   const token = computed(() => entry.value?.token ?? null)
   const allSteps = computed(() => {
     const known = latest(steps.state.value)
@@ -105,26 +117,24 @@ export function createStore(api: Api, host: Host): Store {
   const histories = createHistories(api, (at) => entryOf(latest(runs.state.value), at)?.token, attempt)
 
   let kept: Domain = domain([])
+  const timeAxis = computed<TimeAxis>(() => {
+    const { timeAxis: wanted } = preferences.value
+    return histories.ready.value.every((history) => placesOf(history, wanted) !== null) ? wanted : 'step'
+  })
   const shownDomain = computed(() => {
-    const next = domain(histories.ready.value.map((history) => history.steps))
+    const next = domain(histories.ready.value.map((history) => placesOf(history, timeAxis.value) ?? []))
     // The same object while nothing moved, so that heat maps need not be drawn again.
     if (next.first !== kept.first || next.last !== kept.last) kept = next
     return kept
   })
 
-  const cursor = computed(() => {
-    const at = hovered.value ?? step.value
-    const share = at === null ? -1 : shareOf(at, shownDomain.value)
-    return share >= 0 && share <= 1 ? share : null
-  })
+  const cursor = computed(() => hovered.value ?? step.value)
   const ranges = computed(() => {
     const tracks = histories.ready.value.flatMap((history) => history.tracks)
     const of = (kind: Kind): Extent | null => commonExtent(tracks.filter(({ head }) => head.kind === kind))
     return { value: of('value'), grad: of('grad') }
   })
 
-  /** Whether the level wanted is a guess from the id of a node; then it is no news that it does not exist. */
-  let searching = false
   /** How the next change of the address is written. */
   let writing: 'replace' | 'push' = 'replace'
   const choice = computed<Choice>(() => ({
@@ -209,7 +219,7 @@ export function createStore(api: Api, host: Host): Store {
     } catch (error) {
       const missing = error instanceof ApiError && error.status === 404 && id !== ROOT_ID
       if (!missing || wanted.aborted) throw error
-      if (!searching) notice.value = `This run has no module call “${id}”; showing its nearest parent.`
+      notice.value = `This run has no module call “${id}”; showing its nearest parent.`
       const found = await nearestLevel(at, parentId(id), wanted)
       if (!wanted.aborted) levelId.value = found.node.id
       return found
@@ -219,7 +229,7 @@ export function createStore(api: Api, host: Host): Store {
   return {
     api,
     host,
-    preferences: storedPreferences(),
+    preferences,
     runs,
     steps,
     level,
@@ -234,8 +244,10 @@ export function createStore(api: Api, host: Host): Store {
     hovered,
     selected,
     notice,
+    models,
     entry,
     allSteps,
+    timeAxis,
     domain: shownDomain,
     cursor,
     ranges,
@@ -243,14 +255,9 @@ export function createStore(api: Api, host: Host): Store {
     openLevel(id, select) {
       batch(() => {
         if (id !== levelId.value) writing = 'push'
-        searching = false
         levelId.value = id
         selected.value = select ?? null
       })
-    },
-    showNode(id) {
-      this.openLevel(parentId(id), id)
-      searching = true
     },
     openPlace(chosen) {
       batch(() => {
@@ -292,6 +299,14 @@ function settle(
     notice.value = `There is no model “${at.model}” in run “${at.run}”; showing “${model.name}” of “${run.name}”.`
   }
   place.value = { run: run.name, model: model.name }
+}
+
+/** The one of the models `names` of a run that stands for `model` of another: that of its name, else the only one, else the one
+ *  whose name differs in its number only (`ResNet`, `ResNet 2`). */
+export function counterpart(names: readonly string[], model: string): string | undefined {
+  const bare = (name: string): string => name.replace(/ \d+$/, '')
+  if (names.includes(model)) return model
+  return names.length === 1 ? names[0] : names.find((name) => bare(name) === bare(model))
 }
 
 export function entryOf(runs: Runs | undefined, place: Place | null): ModelEntry | undefined {

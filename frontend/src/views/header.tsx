@@ -273,7 +273,7 @@ function Display(): JSX.Element {
             onChange={(normal) => set({ normal })}
           />
           <Choice
-            label="Labels below"
+            label="Time axis"
             options={[['step', 'step'], ['wall', 'clock'], ...(unit === '' ? [] : [['time', unit] as const])]}
             value={shown.timeAxis === 'time' && unit === '' ? 'step' : shown.timeAxis}
             onChange={(timeAxis) => set({ timeAxis })}

@@ -2,26 +2,22 @@
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
-import type { Place } from '../api/api.ts'
 import type { History } from '../api/decode.ts'
 import * as format from '../format.ts'
 import { panelMark } from '../heatmap/colours.ts'
-import { statusText } from '../heatmap/plot.ts'
-import { commonExtent, hasGradients, type TensorTracks, tensorsOf } from '../heatmap/tensors.ts'
-import { Status } from '../schema.ts'
 import { FULL_STEPS, PANEL_STEPS } from '../state/histories.ts'
 import { type Panel, panelKey, titleOf } from '../state/panels.ts'
 import { type Loadable, latest } from '../state/resource.ts'
+import { counterpart, type Store } from '../state/store.ts'
 import { useStore } from './context.ts'
-import { Dialog, IconButton, Popover } from './controls.tsx'
+import { Dialog, IconButton, Popover, Switch } from './controls.tsx'
 import { followDrag } from './drag.ts'
-import { PlotView } from './plot.tsx'
 import { saveCsv, savePanelPicture } from './save.ts'
 import { Failure } from './states.tsx'
 import { DataTable } from './table.tsx'
+import { Tensors } from './tensors.tsx'
 
 const PAD = 12
-const PLOT_GAP = 8
 const PLOT_HEIGHT = 88
 const FULL_HEIGHT = 200
 /** Of the dialog's sides, border and scroll bar. */
@@ -75,12 +71,14 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
             type="button"
             class="plain"
             title="Show in the graph"
-            onClick={() => showInGraph(store, panel)}
+            disabled={first === undefined}
+            onClick={() => first !== undefined && showInGraph(store, panel, first.level)}
           >
             {title}
           </button>
         </h2>
         <span class="panel-tools">
+          {first !== undefined && <Overlay panel={panel} history={first} />}
           <IconButton icon="full" label="Full screen" onClick={() => (open.value = 'full')} />
           <Popover label={`More about panel ${mark.letter}`} icon="more" side="end">
             {(close) => (
@@ -124,10 +122,50 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
   )
 }
 
-function showInGraph(store: ReturnType<typeof useStore>, panel: Panel): void {
+function showInGraph(store: Store, panel: Panel, level: string): void {
   if (panel.model !== store.place.value?.model)
     store.openPlace({ run: store.place.value?.run ?? '', model: panel.model })
-  store.showNode(panel.node)
+  store.openLevel(level, panel.node)
+}
+
+/** Which further invocations are laid over that of the panel: other calls, or the layers of a stack. */
+function Overlay({ panel, history }: { panel: Panel; history: History }): JSX.Element | null {
+  const store = useStore()
+  const others = history.peers.filter((peer) => peer !== panel.node)
+  const { also } = panel
+  if (others.length === 0) return null
+  return (
+    <Popover
+      label="Compare with other calls and layers"
+      icon="stack"
+      side="end"
+      {...(also.length > 0 && { text: <span class="count">+{also.length}</span> })}
+    >
+      {() => (
+        <fieldset class="choice peers">
+          <legend>Show together with</legend>
+          <Switch
+            label="all"
+            value={also.length === others.length}
+            onChange={(all) => store.panels.overlay(panel, all ? others : [])}
+          />
+          {others.map((peer) => (
+            <Switch
+              key={peer}
+              label={titleOf(peer, history.level)}
+              value={also.includes(peer)}
+              onChange={(shown) =>
+                store.panels.overlay(
+                  panel,
+                  others.filter((other) => (other === peer ? shown : also.includes(other))),
+                )
+              }
+            />
+          ))}
+        </fieldset>
+      )}
+    </Popover>
+  )
 }
 
 interface ItemProps {
@@ -154,24 +192,48 @@ function Item({ text, act, close, disabled = false }: ItemProps): JSX.Element {
   )
 }
 
-/** The histories of a panel's node, the open run's first. */
-export interface RunHistory {
+/** A history that a panel shows, and what tells its run from the others. */
+export interface Shown {
   readonly run: string
+  readonly tags: readonly string[]
+  readonly node: string
   readonly loadable: Loadable<History>
 }
 
-function useHistories({ model, node }: Panel, limit: number): readonly RunHistory[] {
+/** The histories of a panel's invocations, in the open run first. A run that has no model of the panel's
+ *  name shows the one that stands for it, and says so. */
+function useHistories({ model, node, also }: Panel, limit: number): readonly Shown[] {
   const store = useStore()
   const runs = store.place.value === null ? [] : [store.place.value.run, ...store.compare.value]
-  const places = runs.map((run): Place => ({ run, model }))
-  const key = JSON.stringify([places, node, limit])
-  const held = useMemo(() => places.map((place) => store.histories.hold(place, node, limit)), [key])
-  useEffect(() => () => held.forEach(({ release }) => void release()), [held])
-  return held.map(({ state }, position) => ({ run: runs[position] ?? '', loadable: state.value }))
+  const wanted = runs.flatMap((run) => {
+    const models = store.models.value.get(run) ?? []
+    const own = counterpart(models, model)
+    const tags = [
+      ...(runs.length > 1 ? [format.shorten(format.visible(run), 44)] : []),
+      ...(own === undefined || own === model ? [] : [`model ${format.shorten(format.visible(own), 44)}`]),
+    ]
+    const lacks = `This run has no model “${model}”; it has ${models.map((name) => `“${name}”`).join(', ') || 'none'}.`
+    return [node, ...also].map((id) => ({ run, own, node: id, tags, lacks }))
+  })
+  const key = JSON.stringify([wanted.map(({ run, own, node }) => [run, own, node]), limit])
+  const held = useMemo(
+    () =>
+      wanted.map(({ run, own, node }) =>
+        own === undefined ? null : store.histories.hold({ run, model: own }, node, limit),
+      ),
+    [key],
+  )
+  useEffect(() => () => held.forEach((one) => void one?.release()), [held])
+  return wanted.map(({ run, node, tags, lacks }, position) => ({
+    run,
+    tags,
+    node,
+    loadable: held[position]?.state.value ?? { kind: 'failed', text: lacks, stale: undefined },
+  }))
 }
 
 interface BodyProps {
-  readonly held: readonly RunHistory[]
+  readonly held: readonly Shown[]
   /** Of the room inside, and of one heat map, in CSS pixels. */
   readonly width: number
   readonly height: number
@@ -179,28 +241,27 @@ interface BodyProps {
 
 function PanelBody({ held, width, height }: BodyProps): JSX.Element {
   const store = useStore()
-  const loaded = held.flatMap(({ run, loadable }) => {
+  const loaded = held.flatMap(({ loadable, ...shown }) => {
     const history = latest(loadable)
-    return history === undefined ? [] : [{ run, history }]
+    return history === undefined ? [] : [{ ...shown, history }]
   })
   return (
     <div class="panel-body">
-      {held.map(({ run, loadable }) =>
+      {held.map(({ run, tags, node, loadable }) =>
         loadable.kind === 'failed' ? (
           <Failure
-            key={run}
-            what={held.length > 1 ? `No histories from ${format.visible(run)}` : 'No histories'}
+            key={`${run} ${node}`}
+            what={['No histories', ...tags].join(', ')}
             text={loadable.text}
             retry={store.retry}
+            quiet={loaded.length > 0}
           />
         ) : null,
       )}
       {loaded.length === 0 && held.some(({ loadable }) => loadable.kind !== 'failed') && (
         <PlotSkeleton height={height} />
       )}
-      {loaded.length > 0 && (
-        <Tensors loaded={loaded} several={held.length > 1} width={width} height={height} />
-      )}
+      {loaded.length > 0 && <Tensors loaded={loaded} width={width} height={height} />}
     </div>
   )
 }
@@ -213,108 +274,6 @@ function PlotSkeleton({ height }: { height: number }): JSX.Element {
       ))}
     </div>
   )
-}
-
-interface Loaded {
-  readonly run: string
-  readonly history: History
-}
-
-interface TensorsProps {
-  readonly loaded: readonly Loaded[]
-  readonly several: boolean
-  readonly width: number
-  readonly height: number
-}
-
-function Tensors({ loaded, several, width, height }: TensorsProps): JSX.Element {
-  const store = useStore()
-  const { gradients } = store.preferences.value
-  const groups = useMemo(() => groupsOf(loaded), [...loaded.map(({ history }) => history), loaded.length])
-  const grad = gradients && loaded.some(({ history }) => hasGradients(history))
-  const plotWidth = grad ? Math.floor((width - PLOT_GAP) / 2) : width
-  const total = loaded[0]?.history
-  if (groups.length === 0) return <p class="panel-note">Nothing of this module is recorded.</p>
-  return (
-    <>
-      {groups.map(({ title, tensors }) => (
-        <section key={title} class="tensor-group">
-          <h3>{title}</h3>
-          {tensors.map(({ name, shape, rows }) => (
-            <div key={name} class="tensor">
-              <p class="tensor-head">
-                <span class="tensor-name">{name}</span>
-                <span class="muted">{format.shape(shape)}</span>
-              </p>
-              {rows.map(({ run, history, tracks }) => (
-                <div key={`${run}\n${tracks.phase}`} class="tensor-row">
-                  {(several || tracks.phase === 'eval') && (
-                    <p class="tensor-tags">
-                      {several && <span class="tag">{format.shorten(format.visible(run), 44)}</span>}
-                      {tracks.phase === 'eval' && <span class="tag">eval</span>}
-                    </p>
-                  )}
-                  <div class="plots">
-                    {(grad ? (['value', 'grad'] as const) : (['value'] as const)).map((kind) => (
-                      <PlotView
-                        key={kind}
-                        history={history}
-                        track={tracks[kind]}
-                        missing={
-                          tracks.phase === 'eval' && kind === 'grad' ? statusText(Status.EVAL) : 'not logged'
-                        }
-                        kind={kind}
-                        name={`${title} ${name}${several ? `, run ${run}` : ''}`}
-                        width={plotWidth}
-                        height={height}
-                        range={
-                          rows.length > 1 ? commonExtent(rows.flatMap((row) => row.tracks[kind] ?? [])) : null
-                        }
-                      />
-                    ))}
-                  </div>
-                </div>
-              ))}
-            </div>
-          ))}
-        </section>
-      ))}
-      {total !== undefined && total.steps.length < total.total && (
-        <p class="panel-note">
-          {format.whole(total.steps.length)} of {format.plural(total.total, 'logged step')}, evenly chosen.
-        </p>
-      )}
-    </>
-  )
-}
-
-interface TensorRow extends Loaded {
-  readonly tracks: TensorTracks
-}
-
-interface TensorRows {
-  readonly name: string
-  readonly shape: TensorTracks['shape']
-  readonly rows: readonly TensorRow[]
-}
-
-/** The tensors of all runs, those of the same name together. */
-function groupsOf(loaded: readonly Loaded[]): { title: string; tensors: readonly TensorRows[] }[] {
-  const groups = new Map<string, Map<string, TensorRow[]>>()
-  for (const { run, history } of loaded) {
-    for (const { title, tensors } of tensorsOf(history)) {
-      const group = groups.get(title) ?? new Map<string, TensorRow[]>()
-      groups.set(title, group)
-      for (const tracks of tensors) {
-        const name = format.visible(tracks.name)
-        group.set(name, [...(group.get(name) ?? []), { run, history, tracks }])
-      }
-    }
-  }
-  return [...groups].map(([title, tensors]) => ({
-    title,
-    tensors: [...tensors].map(([name, rows]) => ({ name, shape: rows[0]?.tracks.shape ?? null, rows })),
-  }))
 }
 
 function FullPanel({ panel, onClose }: { panel: Panel; onClose: () => void }): JSX.Element {

@@ -6,17 +6,16 @@ import type { History, Track } from '../api/decode.ts'
 import * as format from '../format.ts'
 import type { Extent } from '../heatmap/axis.ts'
 import type { Ink } from '../heatmap/colours.ts'
-import { type Domain, nearest, shareOf, ticks } from '../heatmap/columns.ts'
+import { type Domain, nearest, shareOf } from '../heatmap/columns.ts'
 import { drawPlot } from '../heatmap/draw.ts'
 import { type Plot, type Probe, plotOf, probe } from '../heatmap/plot.ts'
-import type { TimeAxis } from '../state/preferences.ts'
+import { placeOf, placesOf, type TimeAxis, ticks, tickText } from '../heatmap/time.ts'
 import { useStore } from './context.ts'
 
 export interface PlotViewProps {
   readonly history: History
-  /** Null where this kind is not logged for the tensor; `missing` says why. */
+  /** Null where this kind is not logged for the tensor. */
   readonly track: Track | null
-  readonly missing: string
   readonly kind: Ink
   readonly name: string
   readonly width: number
@@ -29,13 +28,13 @@ const WORDS: Readonly<Record<Ink, string>> = { value: 'value', grad: 'grad' }
 const MEANING: Readonly<Record<Ink, string>> = { value: 'value', grad: 'gradient' }
 
 export function PlotView(props: PlotViewProps): JSX.Element {
-  const { track, missing, kind, name, width, height } = props
+  const { track, kind, name, width, height } = props
   const box = useRef<HTMLDivElement>(null)
   const near = useOnScreen(box)
   const style = { width: `${width}px`, height: `${height}px` }
   return (
     <figure class={`plot plot-${kind}`} ref={box} style={{ width: `${width}px` }}>
-      {track === null && <Blank reason={missing} style={style} />}
+      {track === null && <Blank reason="not logged" style={style} />}
       {track !== null && !near.value && <div class="plot-area" style={style} />}
       {track !== null && near.value && <Drawn {...props} track={track} />}
       <figcaption class="plot-tag" title={MEANING[kind]}>
@@ -57,7 +56,8 @@ function Drawn({
 }: PlotViewProps & { track: Track }): JSX.Element {
   const store = useStore()
   const canvas = useRef<HTMLCanvasElement>(null)
-  const { axis, intensity, normal, lines, timeAxis, lockAxis } = store.preferences.value
+  const { axis, intensity, normal, lines, lockAxis } = store.preferences.value
+  const timeAxis = store.timeAxis.value
   const theme = store.host.theme.value
   const domain = store.domain.value
   const ratio = devicePixelRatio
@@ -73,8 +73,9 @@ function Drawn({
         Math.round(height / 2),
         axis,
         locked ?? undefined,
+        placesOf(history, timeAxis) ?? undefined,
       ),
-    [history, track, domain, width, height, axis, ratio, rangeKey],
+    [history, track, domain, width, height, axis, timeAxis, ratio, rangeKey],
   )
   useLayoutEffect(() => {
     const context = canvas.current?.getContext('2d')
@@ -115,28 +116,32 @@ function Drawn({
         />
         {plot.drawn !== null && <Ends plot={plot} />}
         {plot.blank !== '' && <p class="plot-blank">{plot.blank}</p>}
+        <Restarts plot={plot} />
         <BrokenBadge plot={plot} />
-        <Cursor />
+        <Cursor history={history} />
       </div>
-      <StepAxis history={history} domain={domain} width={width} kind={timeAxis} />
+      <StepAxis unit={format.visible(history.unit)} domain={domain} width={width} kind={timeAxis} />
     </>
   )
 }
 
 /** The line of the shared step. It moves by a transform of its own: one custom property for all of them made
  *  the browser look at every element of the board again, 18 ms a frame with 56 heat maps. */
-function Cursor(): JSX.Element {
+function Cursor({ history }: { history: History }): JSX.Element {
   const store = useStore()
   const line = useRef<HTMLElement>(null)
   useLayoutEffect(
     () =>
       effect(() => {
-        const share = store.cursor.value
+        const step = store.cursor.value
+        const share =
+          step === null ? -1 : shareOf(placeOf(history, step, store.timeAxis.value), store.domain.value)
+        const shown = share >= 0 && share <= 1
         if (line.current === null) return
-        line.current.hidden = share === null
-        if (share !== null) line.current.style.transform = `translateX(${share * 100}%)`
+        line.current.hidden = !shown
+        if (shown) line.current.style.transform = `translateX(${share * 100}%)`
       }),
-    [],
+    [history],
   )
   return <i class="cursor" ref={line} aria-hidden="true" />
 }
@@ -193,37 +198,42 @@ function BrokenBadge({ plot }: { plot: Plot }): JSX.Element | null {
   )
 }
 
-/** Labels of the steps below a heat map, or of the user's time or the clock at those steps. */
-function StepAxis({
-  history,
-  domain,
-  width,
-  kind,
-}: {
-  history: History
-  domain: Domain
-  width: number
-  kind: TimeAxis
-}): JSX.Element {
+/** Labels below a heat map, in the unit of the axis; the user's own unit is named once. */
+function StepAxis({ unit, domain, width, kind }: StepAxisProps): JSX.Element {
   return (
     <div class="step-axis" style={{ width: `${width}px` }} aria-hidden="true">
-      {ticks(domain, width, 64).map((step) => (
-        <span key={step} style={{ left: `${shareOf(step, domain) * 100}%` }}>
-          {stepLabel(history, step, kind)}
+      {ticks(domain, width, 64, kind).map((mark, position) => (
+        <span key={mark} style={{ left: `${shareOf(mark, domain) * 100}%` }}>
+          {kind === 'time' && position === 0 && `${unit} `}
+          {tickText(mark, kind)}
         </span>
       ))}
     </div>
   )
 }
 
-/** `step` in the units of the axis; what is asked for but not there falls back to the step. */
-export function stepLabel(history: History, step: number, kind: TimeAxis): string {
-  const index = nearest(history.steps, step)
-  const time = history.time[index]
-  const [wall, start] = [history.wall[index], history.wall[0]]
-  if (kind === 'time' && time !== null && time !== undefined) return format.number(time)
-  if (kind === 'wall' && wall !== undefined && start !== undefined) return format.duration(wall - start)
-  return format.whole(step)
+interface StepAxisProps {
+  readonly unit: string
+  readonly domain: Domain
+  readonly width: number
+  readonly kind: TimeAxis
+}
+
+/** Words at the lines where a new process went on. */
+function Restarts({ plot }: { plot: Plot }): JSX.Element {
+  return (
+    <>
+      {plot.restarts.map((share) => (
+        <span
+          key={share}
+          class={share > 0.75 ? 'restart before' : 'restart'}
+          style={{ left: `${share * 100}%` }}
+        >
+          restart
+        </span>
+      ))}
+    </>
+  )
 }
 
 /** Index of the column nearest to a share of the width. */

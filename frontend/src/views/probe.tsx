@@ -39,6 +39,7 @@ function linesOf(at: Pointed): Line[] {
   const wall = at.history.wall[at.index]
   if (time !== null && time !== undefined) lines.push([at.history.unit || 'time', format.number(time, 6)])
   if (wall !== undefined) lines.push(['recorded', new Date(wall * 1000).toLocaleString()])
+  if (at.history.restarts.includes(at.step)) lines.push(['restart', 'a new process went on here'])
   if (at.blank !== '') return [...lines, ['no value', at.blank], ...brokenLines(at)]
   const { rows } = at.plot.track
   const row = (name: 'min' | 'max' | 'mean' | 'std' | 'zeros' | 'size' | 'sampled'): number =>

@@ -5,15 +5,18 @@ export interface FailureProps {
   readonly what: string
   readonly text: string
   readonly retry: () => void
-  /** Over what was there before, which stays. */
+  /** Over the graph that was there before, which stays. */
   readonly floating?: boolean
+  /** Beside what could be loaded; `text` says all. */
+  readonly quiet?: boolean
 }
 
-export function Failure({ what, text, retry, floating = false }: FailureProps): JSX.Element {
+export function Failure({ what, text, retry, floating, quiet }: FailureProps): JSX.Element {
   return (
-    <div class={floating ? 'failure floating' : 'failure'} role="alert">
+    <div class={`failure ${floating ? 'floating' : quiet ? 'quiet' : ''}`} role="alert">
       <p>
-        <strong>{what}.</strong> {text}
+        {!quiet && <strong>{what}. </strong>}
+        {text}
       </p>
       <button type="button" class="button" onClick={retry}>
         Retry

@@ -6,20 +6,28 @@ import * as format from '../format.ts'
 import { statusText, stepsOfPhase } from '../heatmap/plot.ts'
 import { GROUP_TITLES } from '../heatmap/tensors.ts'
 import { Status } from '../schema.ts'
+import { titleOf } from '../state/panels.ts'
 import { latest } from '../state/resource.ts'
 import { Dialog } from './controls.tsx'
-import type { RunHistory } from './panel.tsx'
+import type { Shown } from './panel.tsx'
 
 export interface DataTableProps {
   readonly title: string
-  readonly held: readonly RunHistory[]
+  readonly held: readonly Shown[]
   readonly onClose: () => void
 }
 
 export function DataTable({ title, held, onClose }: DataTableProps): JSX.Element {
-  const tracks = held.flatMap(({ run, loadable }) => {
+  const several = held.some(({ node }) => node !== held[0]?.node)
+  const tracks = held.flatMap(({ tags, node, loadable }) => {
     const history = latest(loadable)
-    return history === undefined ? [] : history.tracks.map((track) => ({ run, history, track }))
+    return history === undefined
+      ? []
+      : history.tracks.map((track) => ({
+          words: [...tags, ...(several ? [titleOf(node, history.level)] : [])],
+          history,
+          track,
+        }))
   })
   const chosen = useSignal(0)
   const shown = tracks[chosen.value]
@@ -28,10 +36,9 @@ export function DataTable({ title, held, onClose }: DataTableProps): JSX.Element
       <label class="field">
         Tensor
         <select value={chosen.value} onChange={(event) => (chosen.value = Number(event.currentTarget.value))}>
-          {tracks.map(({ run, track }, position) => (
+          {tracks.map(({ words, track }, position) => (
             <option key={position} value={position}>
-              {trackTitle(track)}
-              {held.length > 1 && ` — ${format.visible(run)}`}
+              {[trackTitle(track), ...words].join(', ')}
             </option>
           ))}
         </select>
