@@ -282,7 +282,7 @@ test.describe('the graph', () => {
     await expect(bare.frame.locator('.node', { has: stack }).locator('.mark.inside')).toHaveCount(1)
     await stack.click()
     await expect(bare.node('2')).toBeVisible()
-    await bare.frame.getByRole('button', { name: 'Fold repeated modules again' }).click()
+    await bare.frame.getByRole('button', { name: 'Fold groups as at first' }).click()
     await expect(bare.node('2')).toHaveCount(0)
 
     await bare.panel('7').getByRole('button', { name: '7', exact: true }).click()

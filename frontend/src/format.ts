@@ -66,6 +66,7 @@ export function plural(amount: number, noun: string): string {
 
 /** At most `limit` characters of `text`, the middle left out: both ends of a path tell something. */
 export function shorten(text: string, limit: number): string {
+  if (text.length <= limit) return text
   const characters = [...text]
   if (characters.length <= limit) return text
   const tail = Math.floor((limit - 1) / 2)

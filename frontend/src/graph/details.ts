@@ -26,17 +26,20 @@ export function detailsOf({ node, stack, port, title }: Box): DetailGroup[] {
     group('Inputs', portRows(node.inputs, 'input')),
     group('Outputs', portRows(node.outputs, 'output')),
     group('Arguments', node.arguments.map(pairRow)),
-    group('Module', [...node.extra.map(pairRow), ...sizeRows(node)]),
+    group('Module', [...node.extra.map(pairRow), ...sizeRows(node.size)]),
   ].filter(({ rows }) => rows.length > 0)
 }
 
 function stackRows(stack: readonly LevelNode[]): DetailRow[] {
-  const size = stack.reduce((sum, node) => sum + node.size, 0)
+  const sizes = new Map(stack.map((node) => [node.path, node.size]))
+  const size = [...sizes.values()].reduce((sum, one) => sum + one, 0)
+  const [first, last] = [stack[0], stack.at(-1)] as [LevelNode, LevelNode]
   return [
-    { name: 'calls', value: `${stack.length} alike, folded together` },
-    { name: 'first', value: format.visible(stack[0]?.path ?? '') },
-    { name: 'last', value: format.visible(stack.at(-1)?.path ?? '') },
-    ...(size === 0 ? [] : [{ name: 'parameters', value: format.count(size) }]),
+    { name: 'calls', value: `${format.whole(stack.length)}, folded together` },
+    { name: 'first', value: format.visible(first.path) },
+    { name: 'last', value: format.visible(last.path) },
+    ...(first.container === '' ? [] : [{ name: 'held in', value: format.visible(first.container) }]),
+    ...sizeRows(size),
   ]
 }
 
@@ -67,6 +70,6 @@ function pairRow([name = '', value = '']: readonly string[]): DetailRow {
   return { name: format.visible(name), value: format.shorten(format.visible(value), 200) }
 }
 
-function sizeRows(node: LevelNode): DetailRow[] {
-  return node.size === 0 ? [] : [{ name: 'parameters', value: format.count(node.size) }]
+function sizeRows(size: number): DetailRow[] {
+  return size === 0 ? [] : [{ name: 'parameters', value: format.count(size) }]
 }

@@ -1,6 +1,6 @@
 /** A scene with its layout: what the pane, the minimap and the exports draw. Pure. */
 import { type Layout, layout, type Placed, type Route } from '../layout/index.ts'
-import type { Box, Scene, Wire } from './scene.ts'
+import type { Box, OpenFold, Scene, Wire } from './scene.ts'
 import type { View } from './viewport.ts'
 import { type Size, shownWorld } from './viewport.ts'
 
@@ -19,9 +19,26 @@ export interface PlacedWire extends Wire {
   readonly bottom: number
 }
 
+interface Area {
+  readonly left: number
+  readonly top: number
+  readonly width: number
+  readonly height: number
+}
+
+/** What stands around the boxes of an open fold, so that it can be closed again. */
+export interface Frame extends Area {
+  readonly fold: OpenFold
+  /** How many frames lie within each other inside it. */
+  readonly depth: number
+  /** Whether only its own boxes lie in it. Else it is that of its first box alone. */
+  readonly whole: boolean
+}
+
 export interface Picture {
   readonly boxes: readonly PlacedBox[]
   readonly wires: readonly PlacedWire[]
+  readonly frames: readonly Frame[]
   readonly width: number
   readonly height: number
   box(key: string): PlacedBox | undefined
@@ -46,6 +63,7 @@ export function pictureOf(scene: Scene, dataEdges: boolean): Picture {
   return {
     boxes,
     wires,
+    frames: framesOf(boxes, scene.open),
     width: made.width,
     height: made.height,
     box: (key) => byKey.get(key),
@@ -70,15 +88,50 @@ function lineOf(route: Route | undefined): Omit<PlacedWire, keyof Wire> {
   }
 }
 
+/** Frames around neighbours that the layout puts closest together don't touch. */
+const [PADDING, NESTED_PADDING] = [9, 6]
+
+/** Inner ones first. */
+function framesOf(boxes: readonly PlacedBox[], open: readonly OpenFold[]): Frame[] {
+  const frames: Frame[] = []
+  for (const fold of open.toReversed()) {
+    const keys = new Set(fold.boxes)
+    const own = boxes.filter(({ key }) => keys.has(key))
+    const inside = frames.filter(({ fold: { boxes } }) => boxes.every((key) => keys.has(key)))
+    const depth = Math.max(0, ...inside.map((frame) => frame.depth + 1))
+    const padding = PADDING + depth * NESTED_PADDING
+    const around = rectangle(own, padding)
+    const whole = boxes.every((box) => keys.has(box.key) || !touches(box, around))
+    frames.push({ fold, depth, whole, ...(whole ? around : rectangle(own.slice(0, 1), padding)) })
+  }
+  return frames
+}
+
+function rectangle(boxes: readonly PlacedBox[], padding: number): Area {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity]
+  for (const { x, y, width, height } of boxes) {
+    left = Math.min(left, x - width / 2 - padding)
+    right = Math.max(right, x + width / 2 + padding)
+    top = Math.min(top, y - height / 2 - padding)
+    bottom = Math.max(bottom, y + height / 2 + padding)
+  }
+  return { left, top, width: right - left, height: bottom - top }
+}
+
 /** The boxes that the pane shows, and those a little outside it. */
 export function boxesInView(picture: Pick<Picture, 'boxes'>, view: View, pane: Size): PlacedBox[] {
-  const world = shownWorld(view, pane, 160)
-  return picture.boxes.filter(
-    ({ x, y, width, height }) =>
-      x + width / 2 > world.left &&
-      x - width / 2 < world.right &&
-      y + height / 2 > world.top &&
-      y - height / 2 < world.bottom,
+  const { left, top, right, bottom } = shownWorld(view, pane, 160)
+  const world = { left, top, width: right - left, height: bottom - top }
+  return picture.boxes.filter((box) => touches(box, world))
+}
+
+/** Whether a box (given by its centre) lies at least partly in a rectangle. */
+function touches({ x, y, width, height }: PlacedBox, area: Area): boolean {
+  return (
+    x + width / 2 > area.left &&
+    x - width / 2 < area.left + area.width &&
+    y + height / 2 > area.top &&
+    y - height / 2 < area.top + area.height
   )
 }
 

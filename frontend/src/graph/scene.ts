@@ -37,6 +37,15 @@ export interface Wire {
 export interface Scene {
   readonly boxes: readonly Box[]
   readonly wires: readonly Wire[]
+  /** What could be drawn as one box and is not. */
+  readonly open: readonly OpenFold[]
+}
+
+/** Boxes that can be folded into one; `boxes` are the keys of those that are drawn. */
+export interface OpenFold {
+  readonly id: string
+  readonly title: string
+  readonly boxes: readonly string[]
 }
 
 /** Width in pixels of `text` in the tab's font at a size and weight. */
@@ -68,7 +77,7 @@ export function sceneOf(level: Level, measure: Measure): Scene {
     if (from === undefined || to === undefined) return []
     return [{ source: from.key, target: to.key, kind, implicit, shape: flowing(from, to) }]
   })
-  return { boxes, wires }
+  return { boxes, wires, open: [] }
 }
 
 /** Unique among all boxes of a level. */
@@ -104,27 +113,31 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
   }
 }
 
-/** One box for several calls: the first and last name, the class, how many. */
-export function stackBox(key: string, members: readonly LevelNode[], family: Family, measure: Measure): Box {
-  const [first, last] = [members[0], members.at(-1)] as [LevelNode, LevelNode]
-  const title = format.shorten(`${format.visible(first.name)} … ${format.visible(last.name)}`, 34)
-  const subtitle = `${format.shorten(format.visible(first.class_name), 28)} ×${members.length}`
+/** One box for several calls. */
+export function stackBox(
+  key: string,
+  title: string,
+  subtitle: string,
+  members: readonly LevelNode[],
+  measure: Measure,
+): Box {
   const text = Math.max(
     measure(title, TITLE.size, TITLE.weight),
     measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
   )
-  const width = even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + CHEVRON)))
+  const families = new Set(members.map((node) => familyOf(node.class_name, node.children)))
+  const [family = 'group'] = families
   return {
     key,
     kind: 'node',
     title,
     subtitle,
     badges: [],
-    family,
+    family: families.size === 1 ? family : 'group',
     node: null,
     stack: members,
     port: null,
-    width,
+    width: even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + CHEVRON))),
     height: 46,
   }
 }

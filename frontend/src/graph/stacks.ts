@@ -1,31 +1,65 @@
-/** A scene with runs of identical siblings drawn as one box each: `DecoderLayer ×48`. Pure. */
-import { fold, type Stack } from '../layout/index.ts'
-import type { LevelNode } from '../schema.ts'
-import { familyOf } from './family.ts'
-import { type Box, type Measure, type Scene, stackBox, type Wire } from './scene.ts'
+/** A scene with several calls drawn as one box where that says more: `blocks, Block ×48`. Pure. */
+import * as format from '../format.ts'
+import { type Fold, fold } from '../layout/index.ts'
+import type { Level, LevelNode } from '../schema.ts'
+import { type Box, type Measure, type Scene, stackBox } from './scene.ts'
 
-/** Stacks whose key is in `open` stay unfolded, and so do those that hold a box of `shown`. */
+/** Which folds of a level the user has opened (true) and closed (false), by their ids. */
+export type FoldChoices = ReadonlyMap<string, boolean>
+
+/** Folds that hold a box of `shown` are open whatever was chosen. */
 export function foldScene(
   scene: Scene,
-  open: ReadonlySet<string>,
+  level: Level,
+  chosen: FoldChoices,
   shown: ReadonlySet<string>,
   measure: Measure,
 ): Scene {
-  const siblings = scene.boxes.map((box) => ({ id: box.key, signature: signatureOf(box), name: box.title }))
-  const edges = scene.wires.map(({ source, target, kind }) => ({ source, target, kind }))
-  const needed = fold(siblings, edges, open).stacks.filter(({ members }) =>
-    members.some((key) => shown.has(key)),
-  )
-  const { stacks, nodes } = fold(siblings, edges, new Set([...open, ...needed.map(({ id }) => id)]))
-  if (stacks.length === 0) return scene
+  const called = new Set(level.nodes.map(({ name }) => name))
+  const siblings = scene.boxes.map((box) => {
+    const containers =
+      box.node === null ? [] : containersOf(box.node, level).filter((path) => !called.has(path))
+    return { id: box.key, signature: signatureOf(box), containers, apart: box.node === null }
+  })
+  let choices = chosen
+  let folded = fold(siblings, scene.wires, choices)
+  // Opening a group may show another fold inside it that has to open as well.
+  for (let wanted = toOpen(folded.closed, shown); wanted.length > 0; wanted = toOpen(folded.closed, shown)) {
+    choices = new Map([...choices, ...wanted.map(({ id }) => [id, true] as const)])
+    folded = fold(siblings, scene.wires, choices)
+  }
+  if (folded.closed.length + folded.open.length === 0) return scene
 
   const boxes = new Map(scene.boxes.map((box) => [box.key, box]))
-  for (const stack of stacks) boxes.set(stack.id, boxOf(stack, boxes, measure))
-  const inside = new Map(stacks.flatMap(({ id, members }) => members.map((key) => [key, id])))
+  const nodesOf = ({ members }: Fold): LevelNode[] => members.flatMap((key) => boxes.get(key)?.node ?? [])
+  const inside = new Map<string, string>()
+  const stacks = folded.closed.map((closed): readonly [string, Box] => {
+    for (const key of closed.members) inside.set(key, closed.id)
+    const nodes = nodesOf(closed)
+    return [closed.id, stackBox(closed.id, titleOf(closed, nodes), subtitleOf(closed, nodes), nodes, measure)]
+  })
+  const all = new Map([...boxes, ...stacks])
+  const boxFor = (key: string): string => inside.get(key) ?? key
   return {
-    boxes: nodes.flatMap(({ id }) => boxes.get(id) ?? []),
-    wires: wiresOf(scene.wires, (key) => inside.get(key) ?? key),
+    boxes: folded.nodes.flatMap((id) => all.get(id) ?? []),
+    wires: folded.edges,
+    open: folded.open.map((open) => ({
+      id: open.id,
+      title: titleOf(open, nodesOf(open)),
+      boxes: [...new Set(open.members.map(boxFor))],
+    })),
   }
+}
+
+function toOpen(closed: readonly Fold[], shown: ReadonlySet<string>): Fold[] {
+  return closed.filter(({ members }) => members.some((key) => shown.has(key)))
+}
+
+/** What lies between the level's module and this one, outermost first: `down`, `down.0` for `down.0.conv`. Modules
+ *  from elsewhere are in none. */
+function containersOf({ name, path }: LevelNode, level: Level): string[] {
+  if (name === path && level.node.path !== '') return []
+  return [...name.matchAll(/[.[]/g)].map(({ index }) => name.slice(0, index)).filter((above) => above !== '')
 }
 
 /** Equal for calls of the same class with the same options, size and number of calls inside. */
@@ -41,27 +75,20 @@ function signatureOf({ key, node }: Box): string {
   ])
 }
 
-function boxOf(stack: Stack, boxes: ReadonlyMap<string, Box>, measure: Measure): Box {
-  const members = stack.members.flatMap((key): LevelNode[] => {
-    const node = boxes.get(key)?.node
-    return node === null || node === undefined ? [] : [node]
-  })
-  const [first] = members
-  if (first === undefined) throw new Error(`the stack ${stack.id} has no members`)
-  return stackBox(stack.id, members, familyOf(first.class_name, first.children), measure)
+function titleOf({ path }: Fold, nodes: readonly LevelNode[]): string {
+  const [first, last] = [nodes[0]?.name ?? '', nodes.at(-1)?.name ?? '']
+  return format.shorten(
+    path !== '' ? format.visible(path) : `${format.visible(first)} … ${format.visible(last)}`,
+    34,
+  )
 }
 
-/** Wires between members of one stack are left out; of several between the same two boxes one is drawn. */
-function wiresOf(wires: readonly Wire[], boxFor: (key: string) => string): Wire[] {
-  const kept = new Map<string, Wire>()
-  for (const wire of wires) {
-    const [source, target] = [boxFor(wire.source), boxFor(wire.target)]
-    if (source === target && source !== wire.source) continue
-    const key = JSON.stringify([source, target])
-    const before = kept.get(key)
-    if (before === undefined || (before.kind === 'data' && wire.kind === 'gradient')) {
-      kept.set(key, { ...wire, source, target })
-    }
-  }
-  return [...kept.values()]
+/** The class of its parts if they have one, else that of the container; and how many parts there are. */
+function subtitleOf({ kind, path, parts, alike }: Fold, nodes: readonly LevelNode[]): string {
+  if (kind === 'slice') return format.plural(nodes.length, 'call')
+  const [first] = nodes
+  const entry = nodes.find(({ name }) => name.slice(0, Math.max(name.lastIndexOf('.'), 0)) === path)
+  const plain = first?.name[path.length] === '[' ? 'list' : 'group'
+  const className = alike && nodes.length === parts ? first?.class_name : entry?.container || plain
+  return `${format.shorten(format.visible(className ?? ''), 28)} ×${parts}`
 }

@@ -1,165 +1,188 @@
-/** A level of the graph in, the same level with repetition folded out: "DecoderLayer x48" instead of 48 nodes. */
+/** A level of the graph in, the same level with fewer boxes out: "blocks, Block x48" instead of 48 nodes.
+ *
+ *  What can be folded: `group`, the calls in one container that is itself never called, as a ModuleList; a `chain` or
+ *  `parallel` run of equal siblings (runs.ts); and a `slice`, some neighbours of a level that is too large to look at. */
+import { FEWEST, type Run, runsOf } from './runs.ts'
 import type { LayoutEdge } from './types.ts'
+import { pairOf, type Unit, type Units, unitsOf, Ways } from './units.ts'
 
 export interface Sibling {
   readonly id: string
   /** Equal for siblings of the same class and the same inner structure. */
   readonly signature: string
-  readonly name: string
+  /** Paths of the containers it lies in, outermost first: `down`, `down.0`, `down.0.block`. */
+  readonly containers?: readonly string[]
+  /** Never folded, as inputs and outputs of the level. */
+  readonly apart?: boolean
 }
 
-/** `chain`: one after another; `parallel`: all between the same neighbours. */
-export interface Stack {
+export interface Fold {
+  /** Stays the same whatever else is folded. */
   readonly id: string
-  readonly kind: 'chain' | 'parallel'
-  /** Name of the first member. */
-  readonly name: string
-  /** In execution order. */
+  readonly kind: 'group' | Run['kind'] | 'slice'
+  /** Path of the container of a group, else empty. */
+  readonly path: string
+  /** Siblings, in execution order. */
   readonly members: readonly string[]
+  /** How many parts it has: a group's entries, however many calls each makes. */
+  readonly parts: number
+  /** Whether the parts are all alike. */
+  readonly alike: boolean
 }
 
-export interface Folded {
-  readonly stacks: readonly Stack[]
-  /** In execution order. A stack is a node with its own id in the place of its first member. */
-  readonly nodes: readonly Sibling[]
-  /** One for each pair of nodes; `gradient` if any edge of the pair is. Edges inside stacks are left out. */
-  readonly edges: readonly LayoutEdge[]
+export interface Folded<E extends LayoutEdge> {
+  /** Each is one node, in the place of its first member. */
+  readonly closed: readonly Fold[]
+  /** Could be closed; outer ones before inner ones. */
+  readonly open: readonly Fold[]
+  /** Ids of siblings and closed folds, in execution order. */
+  readonly nodes: readonly string[]
+  /** One for each pair of nodes; `gradient` if any edge of the pair is. Edges inside folds are left out. */
+  readonly edges: readonly E[]
 }
 
-/** Fewer than this read better one by one. */
-const FEWEST = 4
+/** A level with more nodes than this is shown in slices. */
+export const LARGE = 1000
+/** Telling whether a container can be folded takes a walk over the level. A level with more has other problems. */
+const MOST_GROUPS = 100
 
-/** `nodes` in execution order. Stacks whose id is in `open` stay unfolded. A fold never makes a cycle, and it never
- *  hides a connection between members that isn't part of the chain. Throws an Error that names an unknown id. */
-export function fold(
-  nodes: readonly Sibling[],
-  edges: readonly LayoutEdge[],
-  open: ReadonlySet<string> = new Set(),
-): Folded {
-  const neighbours = neighboursOf(nodes, edges)
-  const taken = new Set<string>()
-  const stacks: Stack[] = []
-  for (const [kind, groups] of [
-    ['parallel', parallelGroups(nodes, neighbours)],
-    ['chain', chains(nodes, neighbours)],
-  ] as const)
-    for (const group of groups) {
-      const [first] = group
-      if (!first || group.length < FEWEST || group.some(({ id }) => taken.has(id))) continue
-      for (const { id } of group) taken.add(id)
-      const id = unusedId(`stack:${first.id}`, neighbours)
-      if (!open.has(id)) stacks.push({ id, kind, name: first.name, members: group.map((node) => node.id) })
-    }
-  return folded(nodes, edges, stacks)
-}
-
-interface Neighbours {
-  readonly from: Set<string>
-  readonly to: Set<string>
-}
-
-function neighboursOf(nodes: readonly Sibling[], edges: readonly LayoutEdge[]): Map<string, Neighbours> {
-  const neighbours = new Map<string, Neighbours>()
-  for (const { id } of nodes) neighbours.set(id, { from: new Set(), to: new Set() })
-  for (const { source, target } of edges) {
-    const ends = [neighbours.get(source), neighbours.get(target)] as const
-    for (const [i, id] of [source, target].entries())
-      if (!ends[i])
+/** `siblings` in execution order. `chosen` says which folds are open; where it doesn't, runs and slices are closed, and
+ *  so are groups of at least four that are alike, and all groups of a large level. A fold never makes a cycle, and no
+ *  run hides a connection between its members that isn't part of the chain. Throws an Error that names an unknown id. */
+export function fold<E extends LayoutEdge>(
+  siblings: readonly Sibling[],
+  edges: readonly E[],
+  chosen: ReadonlyMap<string, boolean> = new Map(),
+): Folded<E> {
+  const byId = new Map(siblings.map((sibling) => [sibling.id, sibling]))
+  for (const { source, target } of edges)
+    for (const id of [source, target])
+      if (!byId.has(id))
         throw new Error(
           `edge ${JSON.stringify(source)} -> ${JSON.stringify(target)}: no node ${JSON.stringify(id)}`,
         )
-    ends[0]?.to.add(target)
-    ends[1]?.from.add(source)
+  const ids = [...byId.keys()]
+  const [closed, open]: [Fold[], Fold[]] = [[], []]
+  const add = (found: Fold, isOpen: boolean): void => {
+    const named = { ...found, id: unusedId(found.id, byId) }
+    ;((chosen.get(named.id) ?? isOpen) ? open : closed).push(named)
   }
-  return neighbours
+
+  let folded = unitsOf(ids, edges, closed)
+  let known = 0
+  const refold = (): void => {
+    if (known !== closed.length) folded = unitsOf(ids, edges, closed)
+    known = closed.length
+  }
+
+  for (const group of containersOf(siblings).slice(0, MOST_GROUPS)) {
+    const inside = folded.units.filter((unit) => unit.members.every((id) => liesIn(byId.get(id), group.path)))
+    if (inside.length < 2 || leavesAndReturns(inside)) continue
+    add(group, siblings.length <= LARGE && !(group.alike && group.parts >= FEWEST))
+    refold()
+  }
+
+  const groups = new Set(open.map(({ members }) => members.join()))
+  for (const { kind, units } of runsOf(folded.units, kindsOf(folded.units, byId))) {
+    const members = units.map(({ id }) => id)
+    // What was opened as a group must not close again as a run.
+    if (groups.has(members.join())) continue
+    add({ id: `${kind}:${members[0]}`, kind, path: '', members, parts: members.length, alike: true }, false)
+  }
+  refold()
+  if (folded.units.length > LARGE) for (const slice of slicesOf(folded.units, byId)) add(slice, false)
+  refold()
+
+  const shown = new Set(folded.units.map(({ id }) => id))
+  return {
+    // A slice holds smaller folds as well.
+    closed: closed.filter(({ id }) => shown.has(id)),
+    open,
+    nodes: [...shown],
+    edges: edgesOf(folded, edges),
+  }
 }
 
-/** Siblings of one signature with the same neighbours before and after, as the experts of a mixture. */
-function parallelGroups(nodes: readonly Sibling[], neighbours: ReadonlyMap<string, Neighbours>): Sibling[][] {
-  const groups = new Map<string, Sibling[]>()
-  for (const node of nodes) {
-    const { from, to } = neighbours.get(node.id) as Neighbours
-    const key = JSON.stringify([node.signature, [...from].sort(), [...to].sort()])
-    const group = groups.get(key) ?? []
-    groups.set(key, group)
-    group.push(node)
-  }
-  return [...groups.values()]
-}
-
-/** Longest runs of siblings of one signature in which each feeds the next and no other of its kind, and no way leads
- *  from the run past other nodes back into it. */
-function chains(nodes: readonly Sibling[], neighbours: ReadonlyMap<string, Neighbours>): Sibling[][] {
-  const byId = new Map(nodes.map((node) => [node.id, node]))
-  const onlyLike = (node: Sibling, ids: ReadonlySet<string> = new Set()): Sibling | undefined => {
-    const alike = [...ids].flatMap((id) => {
-      const other = byId.get(id)
-      return other && other.signature === node.signature && other !== node ? [other] : []
-    })
-    return alike.length === 1 ? alike[0] : undefined
-  }
-  const next = (node: Sibling): Sibling | undefined => {
-    const after = onlyLike(node, neighbours.get(node.id)?.to)
-    return after && onlyLike(after, neighbours.get(after.id)?.from) === node ? after : undefined
-  }
-  const used = new Set<Sibling>()
-  const runs: Sibling[][] = []
-  for (const start of nodes) {
-    if (used.has(start)) continue
-    const run: Sibling[] = []
-    const reached = new Set<string>()
-    let member: Sibling | undefined = start
-    while (member && !used.has(member) && !reached.has(member.id)) {
-      used.add(member)
-      run.push(member)
-      const after = next(member)
-      if (after) reachAround(member.id, after.id, reached, neighbours)
-      member = after
-    }
-    runs.push(run)
-  }
-  return runs
-}
-
-/** Add to `reached` what can be reached from `start`, a member of a run, other than by its edge to the `following`
- *  member. */
-function reachAround(
-  start: string,
-  following: string,
-  reached: Set<string>,
-  neighbours: ReadonlyMap<string, Neighbours>,
-): void {
-  const stack = [start]
-  for (let id = stack.pop(); id !== undefined; id = stack.pop())
-    for (const next of neighbours.get(id)?.to ?? [])
-      if (!(id === start && next === following) && !reached.has(next)) {
-        reached.add(next)
-        stack.push(next)
-      }
+/** A number for each unit, equal where siblings of one container are alike. What is folded is like nothing else. */
+function kindsOf(units: readonly Unit[], byId: ReadonlyMap<string, Sibling>): Map<Unit, number> {
+  const numbers = new Map<string, number>()
+  return new Map(
+    units.map((unit) => {
+      const sibling = byId.get(unit.id)
+      const kind = sibling === undefined ? unit.id : `${sibling.containers?.at(-1)}\n${sibling.signature}`
+      const number = numbers.get(kind) ?? numbers.size
+      numbers.set(kind, number)
+      return [unit, number]
+    }),
+  )
 }
 
 function unusedId(wish: string, known: ReadonlyMap<string, unknown>): string {
   return known.has(wish) ? unusedId(`${wish}'`, known) : wish
 }
 
-function folded(nodes: readonly Sibling[], edges: readonly LayoutEdge[], stacks: readonly Stack[]): Folded {
-  const stackOf = new Map(stacks.flatMap((stack) => stack.members.map((id) => [id, stack] as const)))
-  const seen = new Set<Stack>()
-  const foldedNodes = nodes.flatMap((node) => {
-    const stack = stackOf.get(node.id)
-    if (!stack) return [node]
-    if (seen.has(stack)) return []
-    seen.add(stack)
-    return [{ ...node, id: stack.id }]
-  })
-  const foldedEdges = new Map<string, LayoutEdge>()
-  for (const edge of edges) {
-    const [from, to] = [stackOf.get(edge.source), stackOf.get(edge.target)]
-    if (from && from === to) continue
-    const [source, target] = [from?.id ?? edge.source, to?.id ?? edge.target]
-    const key = JSON.stringify([source, target])
-    const known = foldedEdges.get(key)
-    if (known?.kind !== 'gradient') foldedEdges.set(key, { source, target, kind: edge.kind })
+function liesIn(sibling: Sibling | undefined, container: string): boolean {
+  return sibling?.containers?.includes(container) ?? false
+}
+
+/** Containers with several parts, outer ones first. */
+function containersOf(siblings: readonly Sibling[]): Fold[] {
+  const inside = new Map<string, { depth: number; members: string[]; parts: Map<string, string[]> }>()
+  for (const { id, signature, containers = [] } of siblings)
+    containers.forEach((path, depth) => {
+      const known = inside.get(path) ?? { depth, members: [], parts: new Map<string, string[]>() }
+      inside.set(path, known)
+      known.members.push(id)
+      const part = containers[depth + 1] ?? id
+      const signatures = known.parts.get(part)
+      if (signatures) signatures.push(signature)
+      else known.parts.set(part, [signature])
+    })
+  return [...inside]
+    .sort(([, a], [, b]) => a.depth - b.depth)
+    .flatMap(([path, { members, parts }]) => {
+      if (parts.size < 2) return []
+      const alike = new Set([...parts.values()].map((signatures) => signatures.join('\n'))).size === 1
+      return [{ id: `group:${path}`, kind: 'group', path, members, parts: parts.size, alike } as const]
+    })
+}
+
+/** Whether a way leads from some of the units past others back into them: one box for all would close a cycle. */
+function leavesAndReturns(inside: readonly Unit[]): boolean {
+  const within = new Set(inside)
+  const ways = new Ways()
+  for (const unit of inside) ways.leave(unit, (next) => within.has(next))
+  return ways.leadTo(inside)
+}
+
+/** As many slices as each has units. In an order in which no edge leads back, neighbours can be folded freely. */
+function slicesOf(units: readonly Unit[], byId: ReadonlyMap<string, Sibling>): Fold[] {
+  const size = Math.ceil(Math.sqrt(units.length))
+  const slices: Unit[][] = []
+  for (const unit of units.toSorted((a, b) => a.order - b.order)) {
+    if (byId.get(unit.id)?.apart) continue
+    const last = slices.at(-1)
+    const container = ({ id }: Unit): string => byId.get(id)?.containers?.at(-1) ?? ''
+    if (last && last.length < size && container(last[0] as Unit) === container(unit)) last.push(unit)
+    else slices.push([unit])
   }
-  return { stacks: [...seen], nodes: foldedNodes, edges: [...foldedEdges.values()] }
+  return slices
+    .filter((slice) => slice.length > 1)
+    .map((slice) => {
+      const members = slice.flatMap((unit) => unit.members)
+      const id = `slice:${members[0]}`
+      return { id, kind: 'slice', path: '', members, parts: slice.length, alike: false }
+    })
+}
+
+function edgesOf<E extends LayoutEdge>({ units, of }: Units, edges: readonly E[]): E[] {
+  const found = new Map<number, E>()
+  for (const edge of edges) {
+    const [source, target] = [of.get(edge.source), of.get(edge.target)] as [Unit, Unit]
+    if (source === target && source.id !== edge.source) continue
+    const pair = pairOf(source, target, units)
+    if (found.get(pair)?.kind !== 'gradient')
+      found.set(pair, { ...edge, source: source.id, target: target.id })
+  }
+  return [...found.values()]
 }

@@ -15,6 +15,7 @@ import { applyTheme } from '../theme.ts'
 import { Board } from './board.tsx'
 import { StoreContext, useStore } from './context.ts'
 import { dragged } from './drag.ts'
+import { foldChoices } from './folds.ts'
 import { GraphPane } from './graph.tsx'
 import { Header } from './header.tsx'
 import { Help } from './help.tsx'
@@ -200,7 +201,7 @@ function saveGraph(store: Store, kind: 'svg' | 'png'): void {
   const level = latest(store.level.state.value)
   if (level === undefined) return
   const theme = store.host.theme.value
-  const scene = foldScene(sceneOf(level, measureText), new Set(), new Set(), measureText)
+  const scene = foldScene(sceneOf(level, measureText), level, foldChoices(level), new Set(), measureText)
   const picture = pictureOf(scene, store.preferences.value.dataEdges)
   const health = latest(store.health.state.value)
   const svg = graphSvg(picture, theme, fillOf(health === undefined ? null : tintOf(health), theme))

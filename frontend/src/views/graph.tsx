@@ -1,34 +1,31 @@
 /** The left pane: the graph of one level. Wires lie on a canvas, nodes in view are buttons over it. */
-import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from '@preact/signals'
+import { type Signal, useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
-import { drawGraph, type Look } from '../graph/draw.ts'
+import type { Look } from '../graph/draw.ts'
 import { measureText } from '../graph/measure.ts'
-import { boxesInView, neighbour, type Picture, type PlacedBox, pictureOf } from '../graph/picture.ts'
+import {
+  boxesInView,
+  type Frame,
+  neighbour,
+  type Picture,
+  type PlacedBox,
+  pictureOf,
+} from '../graph/picture.ts'
 import { keyOf, sceneOf } from '../graph/scene.ts'
 import { foldScene } from '../graph/stacks.ts'
 import { boxValue, fillOf, type Tint, tintOf } from '../graph/tint.ts'
-import {
-  centreOn,
-  fitAll,
-  fitFirst,
-  pan,
-  reveal,
-  type Size,
-  TEXT_SCALE,
-  toWorld,
-  type View,
-  zoomAt,
-} from '../graph/viewport.ts'
 import type { Level } from '../schema.ts'
 import { latest } from '../state/resource.ts'
 import { useStore } from './context.ts'
 import { IconButton } from './controls.tsx'
 import { Details } from './details.tsx'
 import { emptiestColumn, followDrag } from './drag.ts'
+import { chooseFolds, foldChoices, levelKey } from './folds.ts'
+import { Frames } from './frames.tsx'
 import { Minimap } from './minimap.tsx'
+import { type GraphView, useDrawing, useGraph } from './navigation.ts'
 import { type NodeActions, NodeView } from './node.tsx'
-import { listenPanZoom } from './pointer.ts'
 import { Failure, GraphSkeleton } from './states.tsx'
 
 export function GraphPane(): JSX.Element {
@@ -51,25 +48,22 @@ export function GraphPane(): JSX.Element {
   )
 }
 
-/** The view of each level that was open, so that going back finds it as it was left. */
-const views = new Map<string, View>()
-
 function Graph({ level }: { level: Level }): JSX.Element {
   const store = useStore()
   const { dataEdges, shapes } = store.preferences.value
   const theme = store.host.theme.value
-  const unfolded = useSignal<ReadonlySet<string>>(new Set())
+  const choices = foldChoices(level)
   const selected = level.nodes.find((node) => node.id === store.selected.value)
   const picture = useMemo(() => {
     const shown = new Set(selected === undefined ? [] : [keyOf(['node', selected.index])])
-    return pictureOf(foldScene(sceneOf(level, measureText), unfolded.value, shown, measureText), dataEdges)
-  }, [level, dataEdges, unfolded.value, selected?.index])
+    return pictureOf(foldScene(sceneOf(level, measureText), level, choices, shown, measureText), dataEdges)
+  }, [level, dataEdges, choices, selected?.index])
   const health = latest(store.health.state.value)
   const tint = useMemo(
     () => (health === undefined || store.stat.value === null ? null : tintOf(health)),
     [health, store.stat.value],
   )
-  const key = `${level.model}\n${level.node.id}`
+  const key = levelKey(level)
   const graph = useGraph(key, picture)
 
   const hovered = useSignal<string | null>(null)
@@ -96,9 +90,28 @@ function Graph({ level }: { level: Level }): JSX.Element {
     const [parent] = level.ancestors.at(-1) ?? []
     if (parent !== undefined) store.openLevel(parent, level.node.id)
   }
+  const unfold = (box: PlacedBox): void => {
+    const first = box.stack?.[0]?.index ?? 0
+    graph.follow(box, keyOf(['node', first]), first)
+    chooseFolds(level, [box.key], true)
+  }
+  const close = ({ fold }: Frame): void => {
+    const box = picture.box(fold.boxes[0] ?? '')
+    if (box !== undefined) graph.follow(box, fold.id)
+    if (selected !== undefined) store.selected.value = null
+    chooseFolds(level, [fold.id], false)
+  }
+  const unfoldAll = (): void => {
+    const folded = picture.boxes.flatMap(({ key, stack }) => (stack === null ? [] : [key]))
+    chooseFolds(level, folded, true)
+  }
+  const foldAgain = (): void => {
+    store.selected.value = null
+    chooseFolds(level, [...choices.keys()], undefined)
+  }
   const actions: NodeActions = {
     activate(box) {
-      if (box.stack !== null) unfolded.value = new Set([...unfolded.value, box.key])
+      if (box.stack !== null) unfold(box)
       else if (box.node !== null && box.node.children > 0) open(box)
       else if (box.node !== null)
         store.selected.value = store.selected.value === box.node.id ? null : box.node.id
@@ -140,7 +153,11 @@ function Graph({ level }: { level: Level }): JSX.Element {
     else if (event.key === 'End') graph.focus(picture.boxes.at(-1))
     else if (event.key.toLowerCase() === 'p' && box !== undefined) addPanel(box)
     else if (event.key === 'Backspace') openParent()
-    else if (event.key.toLowerCase() === 'f' && box !== undefined) graph.centre(box)
+    else if (event.key.toLowerCase() === 'g' && box !== undefined) {
+      const frame = picture.frames.find(({ fold }) => fold.boxes.includes(box.key))
+      if (box.stack !== null) unfold(box)
+      else if (frame !== undefined) close(frame)
+    } else if (event.key.toLowerCase() === 'f' && box !== undefined) graph.centre(box)
     else if (event.key === '+' || event.key === '=') graph.zoom(1.25)
     else if (event.key === '-') graph.zoom(0.8)
     else if (event.key === '0') graph.fit()
@@ -167,6 +184,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
         role="group"
         aria-label={`Modules called by ${level.node.path || level.node.class_name}`}
       >
+        <Frames frames={picture.frames} far={graph.far.value} close={close} />
         {shown.map((box) => (
           <NodeView
             key={box.key}
@@ -186,16 +204,10 @@ function Graph({ level }: { level: Level }): JSX.Element {
         <IconButton icon="add" label="Zoom in" keys="+" onClick={() => graph.zoom(1.25)} />
         <IconButton icon="minus" label="Zoom out" keys="−" onClick={() => graph.zoom(0.8)} />
         <IconButton icon="fit" label="Fit the whole graph" keys="0" onClick={graph.fit} />
-        {unfolded.value.size > 0 && (
-          <IconButton
-            icon="fold"
-            label="Fold repeated modules again"
-            onClick={() => {
-              unfolded.value = new Set()
-              store.selected.value = null
-            }}
-          />
+        {picture.boxes.some(({ stack }) => stack !== null) && (
+          <IconButton icon="unfold" label="Unfold all groups" onClick={unfoldAll} />
         )}
+        {choices.size > 0 && <IconButton icon="fold" label="Fold groups as at first" onClick={foldAgain} />}
       </div>
       <Minimap picture={picture} view={graph.view} pane={graph.size} look={look} />
       <Tip
@@ -289,165 +301,4 @@ function Tip({ box, graph, tint, pinned, tip, addPanel, open }: TipProps): JSX.E
       onOpen={() => open(box)}
     />
   )
-}
-
-export interface GraphView {
-  /** It changes with every frame of a move: read it in effects, not while rendering the whole graph. */
-  readonly view: Signal<View | null>
-  /** Whether there is a view yet. */
-  readonly ready: ReadonlySignal<boolean>
-  readonly size: Signal<Size>
-  readonly shown: Signal<readonly PlacedBox[]>
-  /** Key of the box that is the tab stop. */
-  readonly current: Signal<string>
-  readonly pane: { readonly current: HTMLDivElement | null }
-  readonly canvas: { readonly current: HTMLCanvasElement | null }
-  readonly world: { readonly current: HTMLDivElement | null }
-  zoom(factor: number): void
-  fit(): void
-  centre(box: PlacedBox): void
-  /** Moves no further than is needed to see the box. */
-  show(box: PlacedBox): void
-  focus(box: PlacedBox | undefined): void
-}
-
-/** Size, pan and zoom of the pane; `key` names the level. */
-function useGraph(key: string, picture: Picture): GraphView {
-  const pane = useRef<HTMLDivElement>(null)
-  const canvas = useRef<HTMLCanvasElement>(null)
-  const world = useRef<HTMLDivElement>(null)
-  const size = useSignal<Size>({ width: 0, height: 0 })
-  const view = useSignal<View | null>(null)
-  const shown = useSignal<readonly PlacedBox[]>([])
-  const current = useSignal('')
-  const ready = useComputed(() => view.value !== null)
-  const newest = useRef(picture)
-  newest.current = picture
-
-  useLayoutEffect(() => {
-    const element = pane.current as HTMLDivElement
-    const observer = new ResizeObserver(() => {
-      const { clientWidth: width, clientHeight: height } = element
-      // TensorBoard hides our frame by a height of 0; the view must survive that.
-      if (width === 0 || height === 0) return
-      const before = size.peek()
-      size.value = { width, height }
-      const now = view.peek()
-      if (now !== null && before.width > 0) view.value = { ...now, x: now.x + (width - before.width) / 2 }
-    })
-    observer.observe(element)
-    const stop = listenPanZoom(element, {
-      pan(dx, dy) {
-        const now = view.peek()
-        if (now !== null) view.value = pan(now, dx, dy, newest.current, size.peek())
-      },
-      zoom(factor, at) {
-        const now = view.peek()
-        if (now !== null) view.value = zoomAt(now, factor, at)
-      },
-      tap(at) {
-        const now = view.peek()
-        if (now === null || now.scale >= TEXT_SCALE) return
-        view.value = centreOn({ ...now, scale: 1 }, toWorld(now, at), size.peek())
-      },
-    })
-    return () => {
-      observer.disconnect()
-      stop()
-    }
-  }, [])
-
-  const known = size.value.width > 0
-  useLayoutEffect(() => {
-    if (!known) return
-    const first = newest.current.boxes.find((box) => box.kind === 'input') ?? newest.current.boxes[0]
-    view.value = views.get(key) ?? fitFirst(newest.current, size.peek(), first?.x ?? 0)
-    current.value = ''
-  }, [key, known])
-
-  useLayoutEffect(
-    () =>
-      effect(() => {
-        const now = view.value
-        if (now === null || world.current === null) return
-        views.set(key, now)
-        world.current.style.transform = `translate(${now.x}px, ${now.y}px) scale(${now.scale})`
-        const next = now.scale < TEXT_SCALE ? [] : boxesInView(picture, now, size.value)
-        const before = shown.peek()
-        const same = next.length === before.length && next.every((box, position) => box === before[position])
-        if (!same) shown.value = next
-      }),
-    [key, picture],
-  )
-
-  return useMemo(() => {
-    const change = (next: (now: View) => View): void => {
-      const now = view.peek()
-      if (now !== null) view.value = next(now)
-    }
-    const show = (box: PlacedBox): void =>
-      change((now) => reveal(now.scale < TEXT_SCALE ? { ...now, scale: 0.85 } : now, box, size.peek()))
-    const middle = (): { x: number; y: number } => ({ x: size.peek().width / 2, y: size.peek().height / 2 })
-    return {
-      view,
-      ready,
-      size,
-      shown,
-      current,
-      pane,
-      canvas,
-      world,
-      zoom: (factor) => change((now) => zoomAt(now, factor, middle())),
-      fit: () => change(() => fitAll(newest.current, size.peek())),
-      centre: (box) =>
-        change((now) => centreOn({ ...now, scale: Math.max(now.scale, 0.85) }, box, size.peek())),
-      show,
-      focus(box) {
-        if (box === undefined) return
-        current.value = box.key
-        show(box)
-        const selector = `[data-key="${CSS.escape(box.key)}"] .node-main`
-        const button = pane.current?.querySelector<HTMLElement>(selector)
-        if (button) button.focus({ preventScroll: true })
-        // It comes into the document with the next rendering.
-        else
-          requestAnimationFrame(() =>
-            pane.current?.querySelector<HTMLElement>(selector)?.focus({ preventScroll: true }),
-          )
-      },
-    }
-  }, [])
-}
-
-/** Draws at most once a frame, whenever the view, the pane or the look changes. */
-function useDrawing(graph: GraphView, picture: Picture, look: Look): void {
-  const now = useRef({ picture, look })
-  now.current = { picture, look }
-  const frame = useRef(0)
-  const draw = useComputed(() => () => {
-    const view = graph.view.peek()
-    const canvas = graph.canvas.current
-    const context = canvas?.getContext('2d')
-    if (view === null || !canvas || !context) return
-    const { width, height } = graph.size.peek()
-    const ratio = devicePixelRatio
-    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)]
-    if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high]
-    drawGraph(context, now.current.picture, view, { width, height }, ratio, now.current.look)
-  }).value
-  const ask = (): void => {
-    cancelAnimationFrame(frame.current)
-    frame.current = requestAnimationFrame(draw)
-  }
-  useLayoutEffect(
-    () =>
-      effect(() => {
-        graph.view.value
-        graph.size.value
-        ask()
-      }),
-    [],
-  )
-  useLayoutEffect(ask)
-  useEffect(() => () => cancelAnimationFrame(frame.current), [])
 }

@@ -8,6 +8,7 @@ const KEYS: readonly (readonly [keys: readonly string[], does: string])[] = [
   [['P'], 'add a panel for the node'],
   [['Backspace'], 'go up to the parent (also Alt+↑)'],
   [['F'], 'centre the node'],
+  [['G'], 'unfold a group, or fold the one that the node is in'],
   [['+', '−', '0'], 'zoom in, out, fit the whole graph'],
   [['[', ']'], 'previous and next step'],
   [['/'], 'search the whole model (also Ctrl+K)'],

@@ -95,7 +95,7 @@ export function NodeView({
       {node !== null && (
         <button
           type="button"
-          class="node-add"
+          class="round-button node-add"
           tabIndex={-1}
           aria-label={`Add panel for ${box.title}`}
           title="Add panel (P)"
