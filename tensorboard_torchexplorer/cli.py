@@ -38,6 +38,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_server(show)
     show.set_defaults(run_command=_show)
 
+    export = commands.add_parser("export", help="write one HTML file that shows runs without a server")
+    export.add_argument("logdir", help="directory that holds the runs")
+    export.add_argument("-o", "--output", default="report.html", help="the file (default report.html)")
+    export.add_argument("--run", action="append", help="take only this run (name or glob; may be repeated)")
+    export.add_argument("--model", action="append", help="take only this model; likewise")
+    export.add_argument(
+        "--steps", type=_steps, default=400, help="of longer histories keep that many steps (default 400)"
+    )
+    export.set_defaults(run_command=_export)
+
     demo = commands.add_parser("demo", help="train a small language model for a minute and show it")
     demo.add_argument("--steps", type=_count, default=300, help="optimizer steps (default 300)")
     demo.add_argument("--log-freq", type=_count, default=5, help="watch each how-many-th step (default 5)")
@@ -66,6 +76,13 @@ def _show(options: argparse.Namespace) -> None:
     serve.wait()
 
 
+def _export(options: argparse.Namespace) -> None:
+    from tensorboard_torchexplorer.report import export
+
+    size = export(options.logdir, options.output, runs=options.run, models=options.model, steps=options.steps)
+    print(f"Wrote {options.output}, {size / 1e6:.1f} MB")
+
+
 def _demo(options: argparse.Namespace) -> None:
     from tensorboard_torchexplorer import demo
 
@@ -78,6 +95,10 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _count(text: str) -> int:
     return _whole(text, 1, 1 << 31)
+
+
+def _steps(text: str) -> int:
+    return _whole(text, 2, 1 << 31)
 
 
 def _port(text: str) -> int:

@@ -26,7 +26,7 @@ from tensorboard_torchexplorer.schema import (
     Match,
     Matches,
     Module,
-    Node,
+    Searchable,
     Series,
 )
 
@@ -205,12 +205,12 @@ class GraphView:
         wanted = _search_form(query)
         found: list[Match] = []
         total = 0
-        for index, (path, class_name, shapes) in enumerate(self._searchable):
-            shape = next((shape for shape in shapes if wanted in _search_form(shape)), "")
-            if wanted in path or wanted in class_name or shape:
+        for entry in self.searchable:
+            shape = next((shape for shape in entry.shapes if wanted in _search_form(shape)), "")
+            if shape or any(wanted in form for form in entry.forms):
                 total += 1
                 if len(found) < MAX_MATCHES:
-                    found.append(self._match(index, shape or (shapes[-1] if shapes else "")))
+                    found.append(replace(entry.match, shape=shape) if shape else entry.match)
         return Matches(found, total)
 
     def worst(self, own: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -278,22 +278,18 @@ class GraphView:
         return order[::-1]
 
     @cached_property
-    def _searchable(self) -> list[tuple[str, str, list[str]]]:
-        return [
-            (
-                _search_form(self.module(index).path),
-                _search_form(self.module(index).class_name),
-                list(
-                    dict.fromkeys(_shape(port.shape) for port in [*node.inputs, *node.outputs] if port.shape)
-                ),
-            )
-            for index, node in enumerate(self.graph.nodes)
-        ]
-
-    def _match(self, index: int, shape: str) -> Match:
-        node: Node = self.graph.nodes[index]
-        level = self.graph.nodes[node.parent].id if node.parent >= 0 else ROOT_ID
-        return Match(node.id, level, self.module(index).path, self.module(index).class_name, shape)
+    def searchable(self) -> list[Searchable]:
+        """What `search` looks in, by node."""
+        found = []
+        for index, node in enumerate(self.graph.nodes):
+            module = self.module(index)
+            ports = [*node.inputs, *node.outputs]
+            shapes = list(dict.fromkeys(_shape(port.shape) for port in ports if port.shape))
+            level = self.graph.nodes[node.parent].id if node.parent >= 0 else ROOT_ID
+            match = Match(node.id, level, module.path, module.class_name, shapes[-1] if shapes else "")
+            forms = [_search_form(module.path), _search_form(module.class_name)]
+            found.append(Searchable(match, forms, shapes))
+        return found
 
 
 def _shape(shape: list[int | None]) -> str:

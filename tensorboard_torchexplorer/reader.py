@@ -129,7 +129,7 @@ def read(logdir: str | os.PathLike[str]) -> dict[str, Run]:
         problems = list(source.problems.get(entry.name, ()))
         for found in entry.models:
             try:
-                models[found.name] = _model(source, backend.open(source, entry.name, found.name))
+                models[found.name] = model_of(source, backend.open(source, entry.name, found.name))
             except PublicError as error:
                 problems.append(str(error))
         for model in models.values():
@@ -204,7 +204,8 @@ class FileSource:
             points.append(Point(event.step, event.wall_time, payload))
 
 
-def _model(source: Source, opened: Opened) -> Model:
+def model_of(source: Source, opened: Opened) -> Model:
+    """The opened model with its histories."""
     graph = opened.view.graph
     return Model(opened.model, graph, opened.steps.restarts, time_unit(graph), opened, source)
 

@@ -467,6 +467,51 @@ class SeriesAnswer:
     version: int = VERSION
 
 
+# --- Report: the same answers in one HTML file -----------------------------------------------------
+
+REPORT_ID = "torchexplorer-report"
+"""Id of the element that holds the records in the page of a report, see `ReportHead`."""
+
+
+@dataclass(frozen=True)
+class Searchable:
+    """What a search finds a node by. `forms` are its path and class, `shapes` the shapes of its tensors;
+    both are compared without regard to case and to how a shape is written. `match.shape` is the last."""
+
+    match: Match
+    forms: list[str]
+    shapes: list[str]
+
+
+@dataclass(frozen=True)
+class ReportModel:
+    """Where the answers about a model lie: numbers of parts. `steps` is that of `Steps`, `search` of a
+    list of `Searchable`, `health[i]` of a list of `Health` of the statistic `HEALTH[i]`, ascending by
+    step; `levels[i]` and `series[i]` of the answers of `graph` and `series` for the invocation `ids[i]`."""
+
+    run: str
+    model: str
+    steps: int
+    search: int
+    health: list[int]
+    ids: list[str]
+    levels: list[int]
+    series: list[int]
+
+
+@dataclass(frozen=True)
+class ReportHead:
+    """What a report holds. Its element holds base64 of: uint32 (little endian) length of the head in
+    bytes, the head, then the parts, one behind the other. Head and parts are compressed each by itself
+    (zlib); the head is UTF-8 JSON, and `parts` are the lengths in bytes. A model whose entry in `runs`
+    names a problem is not among `models`."""
+
+    runs: Runs
+    models: list[ReportModel]
+    parts: list[int]
+    version: int = VERSION
+
+
 def to_json(value: Any) -> Any:
     """The plain JSON form of a dataclass of this module (an `End` is a two-element list)."""
     return asdict(value)

@@ -7,6 +7,7 @@ methods.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
@@ -186,6 +187,17 @@ class ExplorerWriter(SummaryWriter):
         from .serve import serve
 
         return serve(self.log_dir, port, browser=browser)
+
+    def export_report(
+        self, path: str | os.PathLike[str], *, models: Iterable[str] | None = None, steps: int = 400
+    ) -> int:
+        """Write all that this writer's directory holds so far to one HTML file that shows it in the tab,
+        without a server or a network; how many bytes it has. For `models` and `steps` see `report.export`.
+        """
+        from .report import export
+
+        self.flush()
+        return export(self.log_dir, path, runs=["."], models=models, steps=steps)
 
     def flush(self) -> None:
         """Write everything recorded and added so far to disk."""

@@ -37,6 +37,7 @@ NEVER = {
     "loader": {"torch"},
     "plugin": {"torch"},
     "reader": {"torch"},
+    "report": {"torch"},
     "serve": {"torch"},
     "writer": {"werkzeug"},
 }

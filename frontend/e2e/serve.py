@@ -1,6 +1,7 @@
 """A log directory with made-up runs and a TensorBoard that serves it, for the browser tests.
 
-Prints one line of JSON: `url` of the runs, `empty` of a server without any, `more`: whenever a file of that
+Prints one line of JSON: `url` of the runs, `empty` of a server without any, `report`: a report file of the
+runs, `more`: whenever a file of that
 name appears, ten more steps of the run "training now" are logged and the file is removed. Ends with stdin.
 """
 
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer.report import export
 from tests import records
 from tests.tensorboard_server import tensorboard_server
 
@@ -59,8 +61,10 @@ def main() -> None:
                 writer.flush()
 
             log(graph=True)
-            more = Path(scratch) / "more"
-            print(json.dumps({"url": server.url, "empty": without.url, "more": str(more)}), flush=True)
+            more, report = Path(scratch) / "more", Path(scratch) / "report.html"
+            export(logdir, report)
+            addresses = {"url": server.url, "empty": without.url, "report": str(report), "more": str(more)}
+            print(json.dumps(addresses), flush=True)
             while not select.select([sys.stdin], [], [], 0.1)[0]:
                 if more.exists():
                     log(graph=False)

@@ -18,13 +18,23 @@ export interface Host {
   onLink(listener: () => void): void
   /** `listener` is called when the user presses TensorBoard's reload button, or it reloads by itself. */
   onReload(listener: () => void): void
-  /** The address of this very view, to copy. */
-  address(): string
+  /** The address of this very view, to copy; null where there is none that others could open. */
+  address(): string | null
 }
 
-/** The host around the given window. */
+/** The host around the given window: TensorBoard, if that is there. */
 export function findHost(own: Window = window): Host {
-  const outer = outerWindow(own)
+  return hostIn(own, outerWindow(own))
+}
+
+/** The window alone. A report may be shown in somebody's frame, whose address and theme are not ours. */
+export function ownHost(own: Window = window): Host {
+  return hostIn(own, own)
+}
+
+function hostIn(own: Window, outer: Window): Host {
+  // A frame whose page was handed over as text: it has no address of its own, and none may be set.
+  const nameless = outer.location.protocol === 'about:'
   const listeners = new Set<() => void>()
   if (outer !== own) listenForReload(own, () => listeners.forEach((listener) => void listener()))
 
@@ -35,7 +45,8 @@ export function findHost(own: Window = window): Host {
     writeLink(link, how) {
       const before = outer.location.hash
       const after = writeHash(before, PLUGIN_NAME, link)
-      if (own.innerHeight === 0 || !parseHash(before, PLUGIN_NAME).ours || after === before) return
+      if (nameless || own.innerHeight === 0 || !parseHash(before, PLUGIN_NAME).ours || after === before)
+        return
       const { pathname, search } = outer.location
       const address = `${pathname}${search}${after}`
       if (how === 'push') outer.history.pushState(outer.history.state, '', address)
@@ -49,7 +60,7 @@ export function findHost(own: Window = window): Host {
       }
     },
     onReload: (listener) => void listeners.add(listener),
-    address: () => outer.location.href,
+    address: () => (nameless ? null : outer.location.href),
   }
 }
 

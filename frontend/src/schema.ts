@@ -472,3 +472,47 @@ export interface SeriesAnswer {
   readonly blocks: readonly Block[]
   readonly version: number
 }
+
+/**
+ * Id of the element that holds the records in the page of a report, see `ReportHead`.
+ */
+export const REPORT_ID = 'torchexplorer-report'
+
+/**
+ * What a search finds a node by. `forms` are its path and class, `shapes` the shapes of its tensors;
+ * both are compared without regard to case and to how a shape is written. `match.shape` is the last.
+ */
+export interface Searchable {
+  readonly match: Match
+  readonly forms: readonly string[]
+  readonly shapes: readonly string[]
+}
+
+/**
+ * Where the answers about a model lie: numbers of parts. `steps` is that of `Steps`, `search` of a
+ * list of `Searchable`, `health[i]` of a list of `Health` of the statistic `HEALTH[i]`, ascending by
+ * step; `levels[i]` and `series[i]` of the answers of `graph` and `series` for the invocation `ids[i]`.
+ */
+export interface ReportModel {
+  readonly run: string
+  readonly model: string
+  readonly steps: number
+  readonly search: number
+  readonly health: readonly number[]
+  readonly ids: readonly string[]
+  readonly levels: readonly number[]
+  readonly series: readonly number[]
+}
+
+/**
+ * What a report holds. Its element holds base64 of: uint32 (little endian) length of the head in
+ * bytes, the head, then the parts, one behind the other. Head and parts are compressed each by itself
+ * (zlib); the head is UTF-8 JSON, and `parts` are the lengths in bytes. A model whose entry in `runs`
+ * names a problem is not among `models`.
+ */
+export interface ReportHead {
+  readonly runs: Runs
+  readonly models: readonly ReportModel[]
+  readonly parts: readonly number[]
+  readonly version: number
+}

@@ -1,14 +1,13 @@
-/** The whole tab into an empty page, over any source of answers. */
+/** The whole tab into a page whose body is free, over any source of answers. */
 import { h, render as mount } from 'preact'
 import type { Api } from './api/api.ts'
-import { findHost } from './host.ts'
+import type { Host } from './host.ts'
 import { createStore } from './state/store.ts'
 import css from './style/app.css?inline'
 import { App } from './views/app.tsx'
 
-export function show(api: Api): void {
+export function show(api: Api, host: Host): void {
   document.documentElement.lang = 'en'
-  document.title = 'TorchExplorer'
   if (document.querySelector('meta[name=viewport]') === null) {
     const viewport = document.createElement('meta')
     viewport.name = 'viewport'
@@ -18,5 +17,6 @@ export function show(api: Api): void {
   const sheet = new CSSStyleSheet()
   sheet.replaceSync(css)
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]
-  mount(h(App, { store: createStore(api, findHost()) }), document.body)
+  document.body.replaceChildren()
+  mount(h(App, { store: createStore(api, host) }), document.body)
 }

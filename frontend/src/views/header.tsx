@@ -53,7 +53,9 @@ export function Header({ onSearch, onHelp, onSaveGraph }: HeaderProps): JSX.Elem
             </ul>
           )}
         </Popover>
-        <IconButton icon="link" label="Copy link to this view" onClick={() => copyLink(store)} />
+        {store.host.address() !== null && (
+          <IconButton icon="link" label="Copy link to this view" onClick={() => copyLink(store)} />
+        )}
         <IconButton icon="help" label="Keys and help" keys="?" onClick={onHelp} />
       </span>
     </header>
@@ -62,6 +64,7 @@ export function Header({ onSearch, onHelp, onSaveGraph }: HeaderProps): JSX.Elem
 
 async function copyLink(store: Store): Promise<void> {
   const address = store.host.address()
+  if (address === null) return
   try {
     await navigator.clipboard.writeText(address)
     store.notice.value = 'Link copied.'
