@@ -1,0 +1,55 @@
+"""Backward passes in, calls at their beginning and at their end out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .capture.edges import node_behind
+from .capture.private import current_graph_task, queue_backward_callback, without_torch_function
+
+
+def call_at_end(tasks: set[int], ended: Callable[[], None]) -> None:
+    """Called inside a backward, any number of times: `ended()` once it is over. `tasks` are the ids of
+    those that wait for their end; `ended` is called when it is empty. It must not raise."""
+    task = current_graph_task()
+    if task is not None and task not in tasks:
+        tasks.add(task)
+        # Queued again when its turn comes, behind the callbacks that were queued since: DDP reduces
+        # gradients in one.
+        queue_backward_callback(lambda: queue_backward_callback(lambda: _over(tasks, task, ended)))
+
+
+def _over(tasks: set[int], task: int, ended: Callable[[], None]) -> None:
+    tasks.discard(task)
+    if not tasks:  # else this was the backward of a checkpointed part, inside of another
+        ended()
+
+
+def call_at_start(result: Any, started: Callable[[], None]) -> None:
+    """`started()` in the first backward through what a forward has returned: a tensor, or the first of a
+    tuple, list or dict that has a node. One hook on one graph node."""
+    if isinstance(result, dict):
+        result = list(result.values())
+    candidates = result if isinstance(result, (tuple, list)) else (result,)
+    with without_torch_function():
+        for tensor in candidates:
+            node = None
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                node = node_behind(tensor)
+            if node is not None:
+                node.register_prehook(_once(started))
+                return
+
+
+def _once(callback: Callable[[], None]) -> Callable[[Any], None]:
+    done: list[bool] = []
+
+    def hook(gradients: Any) -> None:
+        if not done:
+            done.append(True)
+            callback()
+
+    return hook

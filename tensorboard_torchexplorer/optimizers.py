@@ -1,0 +1,89 @@
+"""A model in; whose steps are its steps out: which optimizers', or those of its backward passes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+
+class Optimizers:
+    """The optimizers of a model: `chosen`, or all that hold a parameter of it.
+
+    `known` says that there is one, `searched` that it has been looked for. `uncounted` says that steps
+    change the parameters which no optimizer tells of, being compiled, so that backward passes count.
+    """
+
+    def __init__(self, root: weakref.ref[nn.Module], chosen: Optimizer | None) -> None:
+        self.known = chosen is not None
+        self.searched = False
+        self.uncounted = False
+        self._root = root
+        self._chosen = chosen
+        self._found: weakref.WeakKeyDictionary[Optimizer, tuple[int, bool]] = weakref.WeakKeyDictionary()
+        self._version: tuple[weakref.ref[Tensor], int] | None = None
+        self._unseen = 0
+
+    def touches(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer holds a parameter of the model."""
+        if self._chosen is not None:
+            return optimizer is self._chosen
+        root = self._root()
+        if root is None:
+            return False
+        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        known = self._found.get(optimizer)
+        if known is None or known[0] != count:
+            mine = {id(parameter) for parameter in root.parameters()}
+            touches = any(id(p) in mine for group in optimizer.param_groups for p in group["params"])
+            known = self._found[optimizer] = (count, touches)
+        return known[1]
+
+    def search(self) -> None:
+        """Look, once, for an optimizer that has not stepped yet among all objects of the process."""
+        if not self.known and not self.searched:
+            self.searched = True
+            self.known = any(
+                issubclass(type(found), Optimizer) and self.touches(found) for found in gc.get_objects()
+            )
+
+    # --- steps that nobody tells of --------------------------------------------------------------
+
+    def gradients_complete(self) -> None:
+        """A backward has ended: whatever writes to the parameters from now on is a step."""
+        root = self._root()
+        self._version = None
+        for parameter in root.parameters() if root is not None else ():
+            if parameter.grad is not None:
+                self._version = weakref.ref(parameter), parameter._version
+                return
+
+    def stepping(self) -> None:
+        """An optimizer tells of its step."""
+        self.known = True
+        self._version = None
+
+    def stepped(self) -> None:
+        """It has told of the end, too."""
+        self._version, self._unseen = None, 0
+        self.uncounted = False
+
+    def missed_one(self) -> bool:
+        """Whether steps go by untold: an optimizer whose step is compiled runs no hooks of ours, but the
+        parameters change from one forward to the next. Where that happens twice without a step, backward
+        passes count instead."""
+        if self._version is None:
+            return False
+        reference, version = self._version
+        parameter = reference()
+        if parameter is None or parameter._version == version:
+            return False
+        self._version = (reference, parameter._version)
+        self._unseen += 1
+        if self._unseen < 2:
+            return False
+        self._version = None
+        self.known, self.searched, self.uncounted = False, True, True
+        return True

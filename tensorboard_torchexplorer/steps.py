@@ -1,0 +1,245 @@
+"""Optimizer steps and backward passes in; the steps of one watched model out.
+
+A step ends with the step of an optimizer of the model, or with a backward where there is none. Parameters
+and their gradients are read there, and the record that is open is finished.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from .backward_ends import call_at_end, call_at_start
+from .budget import is_due
+from .capture.dynamo import EAGER
+from .capture.private import current_graph_task
+from .capture.surroundings import NotObserved, writes_here
+from .optimizers import Optimizers
+from .recording import Recording
+
+_MAX_MISSED = 2
+"""Logged steps in a row without a forward in sight that are made up for at the next step."""
+
+_NO_FORWARD = (
+    "optimizer steps, but no forward of the model was seen. Is it called inside a compiled function, by "
+    "its .forward(), by copies of it, or in another process? Parameters are recorded all the same"
+)
+
+_MAX_PASSED_BY = 20
+"""Forwards of other threads that wait for the end of a step which one thread has begun."""
+
+
+class Steps:
+    """Counts steps, and ends the record of each. A `stepping.Follower`.
+
+    `number` is that of the step the model is in, `forwards` how many it has had so far, `looked` says
+    whether one of them is looked at. `begins()`, held weakly, is called at the begin of each step.
+    """
+
+    def __init__(
+        self, root: weakref.ref[nn.Module], recording: Recording, begins: Callable[[], None]
+    ) -> None:
+        self.number = recording.options.start_step
+        self.forwards = 0
+        self.looked = False
+        self.optimizers = Optimizers(root, recording.options.optimizer)
+        self._root = root
+        self._recording = recording
+        self._options = recording.options
+        self._begins = weakref.WeakMethod(begins)
+        self._pid = os.getpid()
+        self._missed = 0
+        self._stepping = False
+        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._tasks: set[int] = set()
+
+    # --- forwards --------------------------------------------------------------------------------
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the step is to be recorded."""
+        # A logged step without a forward in sight is made up for, but not for ever.
+        return self._is_due() or 0 < self._missed <= _MAX_MISSED
+
+    def _is_due(self) -> bool:
+        return is_due(self.number, self._options.log_freq, self._options.max_records)
+
+    def forward_begins(self) -> None:
+        """A forward for training is about to begin."""
+        if self.optimizers.missed_one():
+            record = self._recording.record
+            if record is not None:
+                self._recording.finish(record, self.forwards)
+            self._advance()
+        self._tasks.clear()  # an exception may have cut a backward short
+        self.forwards += 1
+
+    def forward_ended(self) -> None:
+        """A forward for training was looked at and has returned."""
+        record = self._recording.record
+        if self._stepping and record is not None and not record.parameters:
+            # Within a closure, before the update.
+            record.take_parameters(self._options.excluded, complete=False)
+
+    def is_busy_elsewhere(self, forward: bool = False) -> bool:
+        """Whether another thread is in the middle of a logged step (Hogwild): it has it for itself. But not
+        for ever: that thread may have run a single `forward`."""
+        record = self._recording.record
+        if record is None or record.thread is threading.current_thread() or not record.thread.is_alive():
+            return False
+        if current_graph_task() is not None:  # a backward has threads of its own
+            return False
+        record.passed_by += forward
+        if record.passed_by > _MAX_PASSED_BY:
+            self._recording.drop(record)
+            self.looked = False
+            return False
+        return True
+
+    # --- backward --------------------------------------------------------------------------------
+
+    def follow(self, result: Any) -> None:
+        """Notice a backward through the result of a forward that was not looked at."""
+        call_at_start(result, self.backward_started)
+
+    def backward_started(self) -> None:
+        """Called inside a backward, any number of times."""
+        call_at_end(self._tasks, self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        try:
+            self._take_backward()
+        except Exception as error:
+            self._recording.faults.report("", "the end of a backward", error)
+
+    def _take_backward(self) -> None:
+        record = self._recording.record
+        if record is not None:
+            record.backward = True
+        if not self._is_elsewhere():
+            self.optimizers.search()
+        if self.optimizers.known:
+            # What comes now is not ours to run eagerly, like a compiled step of the optimizer.
+            EAGER.release(self._recording)
+            if not self._stepping:
+                self.optimizers.gradients_complete()
+            return
+        if record is not None:
+            record.take_parameters(self._options.excluded)
+            self._recording.finish(record, self.forwards)
+        self._advance()
+
+    # --- optimizers ------------------------------------------------------------------------------
+
+    def _is_elsewhere(self) -> bool:
+        """Whether what happens now is another process's, or another thread's that has a step of its own."""
+        return os.getpid() != self._pid or self.is_busy_elsewhere()
+
+    def _touches(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer holds a parameter of the model, in the process that watches it."""
+        return not self._is_elsewhere() and self.optimizers.touches(optimizer)
+
+    def before_step(self, optimizer: Optimizer, closure: bool) -> None:
+        """See `stepping.Follower`; so for the next three."""
+        try:
+            if self._touches(optimizer):
+                if self.optimizers.known or not self.optimizers.searched:
+                    self._open_without_forward(optimizer)
+                self._stepping = True
+                self.optimizers.stepping()
+                record = self._recording.record
+                if record is not None and not record.parameters:
+                    record.take_parameters(self._options.excluded, complete=not closure)
+                    record.take_fused_scale(optimizer)
+        except Exception as error:
+            self._recording.faults.report("", "the start of an optimizer step", error)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        try:
+            if self._touches(optimizer):
+                self._stepped_by(optimizer)
+        except Exception as error:
+            self._recording.faults.report("", "the end of an optimizer step", error)
+
+    def before_scaler(self, optimizer: Optimizer, scale: Tensor) -> None:
+        try:
+            record = self._recording.record
+            if record is not None and self._touches(optimizer):
+                record.take_scale(scale)
+        except Exception as error:
+            self._recording.faults.report("", "the loss scale", error)
+
+    def after_scaler(self, optimizer: Optimizer, stepped: bool) -> None:
+        try:
+            if not stepped and self._touches(optimizer):
+                self.optimizers.known = True
+                record = self._recording.record
+                if record is not None:
+                    record.skipped = True
+                    record.take_parameters(self._options.excluded)
+                self._stepped_by(optimizer)
+        except Exception as error:
+            self._recording.faults.report("", "a skipped optimizer step", error)
+
+    def _stepped_by(self, optimizer: Optimizer) -> None:
+        record = self._recording.record
+        self.optimizers.stepped()
+        self._stepping = False
+        if record is not None:
+            if not record.parameters:
+                record.take_parameters(self._options.excluded)
+            elif not record.skipped:
+                record.take_gradients()
+                record.take_updates()
+            self._recording.finish(record, self.forwards)
+        # Several optimizers may share one step: without a forward in between, only one that has
+        # already stepped begins a new one.
+        if self.forwards or optimizer in self._stepped or record is not None:
+            self._advance()
+        self._stepped.add(optimizer)
+
+    def _open_without_forward(self, optimizer: Optimizer) -> None:
+        """At a logged step whose forward could not be looked at, record the parameters alone."""
+        root = self._root()
+        if self._recording.record is not None or root is None or not self._is_due() or not writes_here():
+            return
+        if not self.forwards and self._stepped and optimizer not in self._stepped:
+            return  # the second optimizer of the step before
+        if all(parameter.grad is None for parameter in root.parameters()):
+            return
+        self._recording.open_unobserved(root, self.number)
+        if self._missed and not len(self._recording.faults):
+            self._recording.faults.report("", "forwards", NotObserved(_NO_FORWARD))
+
+    # --- from step to step -----------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        if self.looked or self._options.compiled == "skip":
+            self._missed = 0
+        elif self.is_logged:
+            self._missed += 1
+        self.number += 1
+        self.forwards = 0
+        self.looked = False
+        if self._recording.record is not None:
+            self._recording.drop(self._recording.record)
+        self._stepped.clear()
+        self.begin()
+
+    def begin(self) -> None:
+        """Compiled functions that call the model pass us by, so they must run eagerly from the start of a
+        logged step."""
+        begins = self._begins()
+        if begins is not None:
+            begins()
+        eager = self._options.compiled == "eager" and not self.optimizers.uncounted
+        if eager and self.is_logged and writes_here():
+            EAGER.hold(self._recording)
+        else:
+            EAGER.release(self._recording)
