@@ -41,7 +41,7 @@ class BuildWithTab(build_py):
         super().run()
 
 
-EXAMPLES = ["scikit-learn>=1.3", "tqdm", "transformers>=4.46"]
+EXAMPLES = ["accelerate>=1.1", "lightning>=2.2", "scikit-learn>=1.3", "tqdm", "transformers>=4.46"]
 DEV = [
     "hypothesis",
     "mypy>=1.14",

@@ -121,6 +121,15 @@ def test_gan_records_two_models_with_their_own_steps(tmp_path, monkeypatch):
     assert [info.forwards for info in discriminator.steps] == [2, 3]
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+def test_lightning_module_shows_its_training_step_in_epochs(tmp_path, monkeypatch):
+    model = run("lightning_module", tmp_path, monkeypatch)["Classifier"]
+
+    assert_two_clean_steps(model)
+    assert {"input 0 -> features", "features -> head", "head -> criterion"} <= model.edges()
+    assert [info.time for info in model.steps] == [0, 1 / 46]
+
+
 def test_attach_makes_the_attention_weights_an_output(tmp_path, monkeypatch):
     model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
     named = {

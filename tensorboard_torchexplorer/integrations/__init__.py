@@ -1,0 +1,1 @@
+"""Callbacks for trainers, one module for each library, which need not be installed for the others."""
