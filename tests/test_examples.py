@@ -130,6 +130,17 @@ def test_lightning_module_shows_its_training_step_in_epochs(tmp_path, monkeypatc
     assert [info.time for info in model.steps] == [0, 1 / 46]
 
 
+@pytest.mark.filterwarnings("ignore")  # Transformers' own
+def test_hf_trainer_records_into_its_own_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")  # set by the example, so to be put back
+    model = run("hf_trainer", tmp_path, monkeypatch)["GPT2LMHeadModel"]
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+
+    assert_two_clean_steps(model)
+    assert [info.forwards for info in model.steps] == [2, 2]
+    assert "train/loss" in EventAccumulator(str(path)).Reload().Tags()["scalars"]
+
+
 def test_attach_makes_the_attention_weights_an_output(tmp_path, monkeypatch):
     model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
     named = {

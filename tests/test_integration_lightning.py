@@ -277,7 +277,7 @@ def test_without_a_tensorboard_logger_records_have_a_file_of_their_own(logger, w
 
 
 def test_a_second_event_file_beside_the_loggers_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"logdir='.*' is that of the TensorBoardLogger"):
+    with pytest.raises(ValueError, match=r"logdir='.*' is where the trainer's own event file lies"):
         fit(tmp_path, callback=ExplorerCallback(logdir=tmp_path), max_steps=1)
 
 

@@ -148,13 +148,7 @@ class ExplorerCallback(*_BASES):  # type: ignore[misc]  # Lightning may be absen
         loggers = list(trainer.loggers)
         ours = next((logger for logger in loggers if isinstance(logger, _TENSORBOARD)), None)
         if self._logdir is not None:
-            if ours is not None and os.path.abspath(self._logdir) == os.path.abspath(ours.log_dir):
-                raise ValueError(
-                    f"ExplorerCallback: logdir={self._logdir!r} is that of the TensorBoardLogger, and of two "
-                    "event files in one directory TensorBoard reads one. Without logdir, records go to the "
-                    "logger's file"
-                )
-            return own_writer(self._logdir, trainer.global_step)
+            return own_writer(self._logdir, trainer.global_step, ours and ours.log_dir)
         if ours is not None:
             writer: SummaryWriter = ours.experiment
             return writer

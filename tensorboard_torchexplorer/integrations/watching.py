@@ -113,9 +113,14 @@ class Watching:
         return {**self.steps, **{watch.name: watch.step for watch in self._watches}}
 
 
-def own_writer(directory: str, start_step: int) -> ExplorerWriter:
-    """A writer of our own, for trainers that have none. Of a training that resumes there, steps that are
-    trained again replace the old ones."""
+def own_writer(directory: str, start_step: int, taken: str | None = None) -> ExplorerWriter:
+    """A writer of our own, not in the directory `taken` by that of the trainer. Of a training that resumes
+    there, steps that are trained again replace the old ones."""
+    if taken is not None and os.path.abspath(directory) == os.path.abspath(taken):
+        raise ValueError(
+            f"ExplorerCallback: logdir={directory!r} is where the trainer's own event file lies, and of two "
+            "in one directory TensorBoard reads one. Without logdir, records go into the trainer's"
+        )
     return ExplorerWriter(directory, purge_step=start_step or None)
 
 
