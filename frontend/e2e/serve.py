@@ -16,8 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import torch
+from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer import ExplorerWriter
 from tensorboard_torchexplorer.report import export
 from tests import records
 from tests.tensorboard_server import tensorboard_server
@@ -39,6 +42,43 @@ def hostile() -> records.Graph:
     return builder.graph()
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(self.norm(x))
+
+
+class Grouped(nn.Module):
+    """Containers that are never called: a list of equal blocks, a dict of different heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(8, 8)
+        self.blocks = nn.ModuleList(Block() for _ in range(12))
+        self.heads = nn.ModuleDict({"box": nn.Linear(8, 4), "label": nn.Linear(8, 3)})
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return tuple(head(x) for head in self.heads.values())
+
+
+def train(logdir: Path, model: nn.Module) -> None:
+    """Two steps under a real writer."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with ExplorerWriter(logdir) as writer:
+        writer.watch(model, "model", log_freq=1)
+        for _ in range(2):
+            outputs = model(torch.randn(4, 8))
+            sum(output.square().mean() for output in outputs).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         logdir, empty = Path(scratch) / "runs", Path(scratch) / "empty"
@@ -48,6 +88,9 @@ def main() -> None:
             records.write(writer, records.Run(hostile()), range(3))
         with SummaryWriter(logdir / "unrolled", max_queue=1000) as writer:
             records.write(writer, records.Run(records.small(layers=12)), range(3))
+        with SummaryWriter(logdir / "large", max_queue=1000) as writer:
+            records.write(writer, records.Run(records.small(layers=2000)), range(1))
+        train(logdir / "groups", Grouped())
         live = records.Run(records.resnet(), seed=5)
         steps = count()
         with (

@@ -74,6 +74,21 @@ export const COLOURS: Readonly<Record<Theme, Colours>> = {
   },
 }
 
+/** Colours for what is drawn on a canvas, which the system can't replace by itself where the user forces colours. */
+export function canvasColours(theme: Theme): Colours {
+  return matchMedia('(forced-colors: active)').matches ? { ...COLOURS[theme], ...FORCED } : COLOURS[theme]
+}
+
+const FORCED: Partial<Colours> = {
+  surface: 'Canvas',
+  container: 'Canvas',
+  plate: 'Canvas',
+  muted: 'CanvasText',
+  control: 'CanvasText',
+  edge: 'CanvasText',
+  accent: 'LinkText',
+}
+
 /** Sets the custom properties of `theme` on `element`, its colour scheme and its `data-theme`. */
 export function applyTheme(element: HTMLElement, theme: Theme): void {
   element.dataset.theme = theme

@@ -1,7 +1,7 @@
 /** A picture onto canvases: the wires under the nodes, nodes themselves when zoomed far out, the minimap. */
 import type { Theme } from '../heatmap/colours.ts'
 import { type Point, trace } from '../layout/index.ts'
-import { COLOURS, FONT } from '../theme.ts'
+import { canvasColours, FONT } from '../theme.ts'
 import { stripeOf } from './family.ts'
 import type { Picture, PlacedBox, PlacedWire } from './picture.ts'
 import { type Size, shownWorld, TEXT_SCALE, type View } from './viewport.ts'
@@ -29,7 +29,7 @@ export function drawGraph(
   ratio: number,
   look: Look,
 ): void {
-  const colours = COLOURS[look.theme]
+  const colours = canvasColours(look.theme)
   context.setTransform(1, 0, 0, 1, 0, 0)
   context.clearRect(0, 0, context.canvas.width, context.canvas.height)
   context.setTransform(view.scale * ratio, 0, 0, view.scale * ratio, view.x * ratio, view.y * ratio)
@@ -116,7 +116,7 @@ function traceArrow(context: CanvasRenderingContext2D, points: readonly Point[])
 }
 
 function drawShapes(context: CanvasRenderingContext2D, wires: readonly PlacedWire[], theme: Theme): void {
-  const colours = COLOURS[theme]
+  const colours = canvasColours(theme)
   context.font = FONT.replace('13px', '10.5px')
   context.textBaseline = 'middle'
   context.textAlign = 'left'
@@ -154,7 +154,7 @@ function drawBoxes(
   world: ReturnType<typeof shownWorld>,
   far: boolean,
 ): void {
-  const colours = COLOURS[look.theme]
+  const colours = canvasColours(look.theme)
   for (const box of picture.boxes) {
     const [left, top] = [box.x - box.width / 2, box.y - box.height / 2]
     if (
@@ -210,7 +210,7 @@ export function drawMinimap(
     Math.min(map.width - 1, x + shown.right * scale),
     Math.min(map.height - 1, y + shown.bottom * scale),
   ]
-  context.strokeStyle = COLOURS[look.theme].accent
+  context.strokeStyle = canvasColours(look.theme).accent
   context.lineWidth = 2
   context.strokeRect(left, top, Math.max(4, right - left), Math.max(4, bottom - top))
 }

@@ -80,8 +80,11 @@ function Graph({ level }: { level: Level }): JSX.Element {
   useDrawing(graph, picture, look)
 
   const model = level.model
-  const addPanel = (box: PlacedBox): void => {
-    if (box.node !== null) store.panels.add(model, box.node.id, emptiestColumn())
+  // The tensors of an input or output are those of the module whose level this is.
+  const panelOf = ({ node, port }: PlacedBox): string | undefined =>
+    node?.id ?? (port === null ? undefined : level.node.id)
+  const addPanel = (id: string | undefined): void => {
+    if (id !== undefined) store.panels.add(model, id, emptiestColumn())
   }
   const open = (box: PlacedBox): void => {
     if (box.node !== null) store.openLevel(box.node.id)
@@ -116,7 +119,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
       else if (box.node !== null)
         store.selected.value = store.selected.value === box.node.id ? null : box.node.id
     },
-    addPanel,
+    addPanel: (box) => addPanel(panelOf(box)),
     enter: (box) => tip.enter(box.key),
     leave: tip.leave,
     focus(box, visible) {
@@ -129,7 +132,8 @@ function Graph({ level }: { level: Level }): JSX.Element {
       focused.value = null
     },
     press(box, event) {
-      if (box.node !== null) followDrag(event, store, model, box.node.id, box.title)
+      const id = panelOf(box)
+      if (id !== undefined) followDrag(event, store, model, id, box.title)
     },
   }
 
@@ -151,7 +155,8 @@ function Graph({ level }: { level: Level }): JSX.Element {
     else if (arrow !== undefined && box !== undefined) graph.focus(neighbour(picture, box, arrow))
     else if (event.key === 'Home') graph.focus(picture.boxes[0])
     else if (event.key === 'End') graph.focus(picture.boxes.at(-1))
-    else if (event.key.toLowerCase() === 'p' && box !== undefined) addPanel(box)
+    else if (event.key.toLowerCase() === 'p')
+      addPanel(event.shiftKey || box === undefined ? level.node.id : panelOf(box))
     else if (event.key === 'Backspace') openParent()
     else if (event.key.toLowerCase() === 'g' && box !== undefined) {
       const frame = picture.frames.find(({ fold }) => fold.boxes.includes(box.key))
@@ -216,7 +221,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
         tint={tint}
         pinned={detailed !== undefined && detailed === selectedBox}
         tip={tip}
-        addPanel={addPanel}
+        addPanel={(box) => addPanel(panelOf(box))}
         open={open}
       />
     </div>

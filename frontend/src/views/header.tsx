@@ -8,6 +8,7 @@ import { latest } from '../state/resource.ts'
 import type { Store } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { Choice, IconButton, Popover, Switch } from './controls.tsx'
+import { emptiestColumn } from './drag.ts'
 import { Icon } from './icons.tsx'
 
 export interface HeaderProps {
@@ -220,6 +221,12 @@ function Breadcrumb(): JSX.Element {
               <span class="muted"> {format.shorten(format.visible(node.class_name), 32)}</span>
             )}
           </h1>
+          <IconButton
+            icon="add"
+            label="Add panel for this module"
+            keys="Shift+P"
+            onClick={() => store.panels.add(level.model, node.id, emptiestColumn())}
+          />
         </li>
       </ol>
     </nav>

@@ -5,7 +5,7 @@ import { Dialog } from './controls.tsx'
 const KEYS: readonly (readonly [keys: readonly string[], does: string])[] = [
   [['←', '↑', '↓', '→'], 'go from node to node, up and down along the edges'],
   [['Enter'], 'open the inner graph of a module, or select it'],
-  [['P'], 'add a panel for the node'],
+  [['P'], 'add a panel for the node, with Shift for the module whose graph is shown'],
   [['Backspace'], 'go up to the parent (also Alt+↑)'],
   [['F'], 'centre the node'],
   [['G'], 'unfold a group, or fold the one that the node is in'],

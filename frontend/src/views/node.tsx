@@ -92,12 +92,12 @@ export function NodeView({
         {opens && <span class="hidden">{stack === null ? ', opens' : ', unfolds'}</span>}
         {opens && <Icon name={stack === null ? 'right' : 'down'} />}
       </button>
-      {node !== null && (
+      {(node !== null || box.port !== null) && (
         <button
           type="button"
           class="round-button node-add"
           tabIndex={-1}
-          aria-label={`Add panel for ${box.title}`}
+          aria-label={`Add panel for ${node === null ? 'the module of ' : ''}${box.title}`}
           title="Add panel (P)"
           onClick={() => actions.addPanel(box)}
         >
