@@ -95,7 +95,7 @@ def watch_model(
         reject_outlier_proportion=reject_outlier_proportion,
         include=include,
         exclude=exclude,
-        optimizer=optimizer,
+        optimizer=_plain(optimizer),
         time_log=time_log,
         eval_freq=eval_freq,
         exact=exact,
@@ -164,6 +164,13 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         if inner is None:
             return model
         model = inner
+
+
+def _plain(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The optimizer whose hooks run, inside wrappers (Accelerate's, Lightning's) that only delegate to it."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 class ExplorerWriter(SummaryWriter):
