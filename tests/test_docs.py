@@ -1,4 +1,4 @@
-"""The README against what it speaks of: its code runs, and its tables are complete."""
+"""The README and docs/ against what they speak of: their code runs, and tables are complete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import tensorboard_torchexplorer
 from tensorboard_torchexplorer import watch_model
@@ -17,11 +18,12 @@ from tensorboard_torchexplorer.plugin import TorchExplorerPlugin
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of the README in `language`."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+def blocks(language: str, page: Path = ROOT / "README.md") -> list[str]:
+    """The code blocks of a page in `language`."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
 
 
 def table(heading: str) -> dict[str, list[str]]:
@@ -38,19 +40,21 @@ def readers_names() -> dict[str, object]:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(72, 10))
     return {
         "model": model,
-        "loader": [(torch.randn(4, 1, 8, 8), torch.randint(10, (4,))) for _ in range(3)],
+        "loader": DataLoader(TensorDataset(torch.randn(12, 1, 8, 8), torch.randint(10, (12,))), batch_size=4),
         "criterion": nn.CrossEntropyLoss(),
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
     }
 
 
-def test_every_python_block_runs(readers_names, tmp_path, monkeypatch, capsys):
+@pytest.mark.filterwarnings("ignore")  # of trainers
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_python_block_runs(page, readers_names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), readers_names)
+    for block in blocks("python", page):
+        exec(compile(block, page.name, "exec"), readers_names)
 
-    assert list(tmp_path.glob("runs/resnet18/events.out.tfevents.*"))
-    assert "identical: " in capsys.readouterr().out
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
+    assert page.stem != "README" or "identical: " in capsys.readouterr().out
 
 
 def test_every_make_command_is_a_target():
@@ -98,10 +102,11 @@ def test_every_public_name_is_documented(name):
     assert name == "__version__" or f"`{name}" in README or f" {name}(" in README
 
 
-def test_the_links_of_the_readme_lead_somewhere():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_a_page_lead_somewhere(page):
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")) if "://" not in link]
 
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not (page.parent / link.partition("#")[0]).exists()] == []
 
 
 def test_the_changelog_begins_with_the_version_or_with_what_is_unreleased():
