@@ -132,7 +132,7 @@ class Watch:
             if self._recording.written and self._steps.optimizers.known:
                 self._recording.drop(record)
             else:
-                self._recording.finish(record, self._steps.forwards)
+                self._steps.finish(record)
         EAGER.release(self._recording)
         trampoline = self._recording.trampoline
         if trampoline is not None:

@@ -21,6 +21,7 @@ from .capture.dynamo import EAGER
 from .capture.private import current_graph_task
 from .capture.surroundings import NotObserved, writes_here
 from .optimizers import Optimizers
+from .record import Record
 from .recording import Recording
 
 _MAX_MISSED = 2
@@ -131,9 +132,14 @@ class Steps:
                 self.optimizers.gradients_complete()
             return
         if record is not None:
-            record.take_parameters(self._options.excluded)
-            self._recording.finish(record, self.forwards)
+            self.finish(record)
         self._advance()
+
+    def finish(self, record: Record) -> None:
+        """The step of the record has ended, without an optimizer."""
+        if not record.parameters:
+            record.take_parameters(self._options.excluded)
+        self._recording.finish(record, self.forwards)
 
     # --- optimizers ------------------------------------------------------------------------------
 

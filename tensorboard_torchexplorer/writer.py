@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from .background import background_of
+from .capture.dynamo import is_wrapper
 from .options import LOG, Patterns, TimeLog, validated
 from .recorder import Ended, Watch
 
@@ -153,9 +154,8 @@ def _free_name(wanted: str, taken: dict[str, Watch]) -> str:
 def _unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside wrappers that only delegate to it, so that paths have no prefix."""
     while True:
-        kind = type(model)
         inner: Any = None
-        if kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo"):
+        if is_wrapper(model):
             inner = model._orig_mod
         elif isinstance(model, torch.nn.parallel.DistributedDataParallel) or (
             isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1

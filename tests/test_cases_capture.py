@@ -20,6 +20,7 @@ import torch
 from recording import Recorded, assert_row_holds, norms, record
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
+from torch.utils.checkpoint import checkpoint
 
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter
@@ -545,6 +546,43 @@ def test_c18_the_old_kind_by_hooks(old):
     assert names == {"bias", "weight_g", "weight_v"} or names == {"bias", "weight_orig"}
     for name in names:
         assert recorded.status("0", "param", "grad", name) == Status.OK
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("old", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_c18_the_old_kind_shows_the_weight_in_effect(old, checkpointed):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.normed = nn.Linear(4, 4), old(nn.Linear(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            if checkpointed:
+                return checkpoint(self.normed, x, use_reentrant=True)
+            return self.normed(x)
+
+    def keep(module: nn.Module, args: Any) -> None:
+        if module.weight.requires_grad:
+            module.weight.retain_grad()
+            weights.append(module.weight)
+
+    torch.manual_seed(0)
+    model = Net()
+    torch.manual_seed(0)
+    twin, weights = Net(), []
+    twin.normed.register_forward_pre_hook(keep)
+    twin(X).square().mean().backward()
+
+    recorded = train(model)
+
+    assert [port.name for port in recorded.node("normed").outputs] == ["output", "weight"]
+    assert recorded.node("normed").notes == ["in effect: weight"]
+    weight = weights[-1]
+    if not checkpointed:  # spectral_norm makes another step of its iteration in the recomputation
+        assert_row_holds(recorded.row("normed", "output", "value", "weight"), weight)
+    assert_row_holds(recorded.row("normed", "output", "grad", "weight"), norms(weight.grad), rel=1e-5)
 
 
 class Doubled(nn.Module):

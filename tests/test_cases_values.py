@@ -272,6 +272,29 @@ def recursed(depth: int) -> Recorded:
     return train(Lambda(lambda m, x: m.tree(x, depth), tree=Tree()))
 
 
+def test_c61_a_root_that_calls_itself():
+    class Tree(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.l = nn.Linear(4, 4)
+            self.leaf = Leaf()
+
+        def forward(self, x, depth=2):
+            x = self.l(x)
+            return self.leaf(x) if depth == 0 else self(x, depth - 1) + x
+
+    class Leaf(nn.Module):
+        def forward(self, x):
+            return x if self.root is None else self.root(x, 1)
+
+    model = Tree()
+    object.__setattr__(model.leaf, "root", None)
+    seen = train(model)
+
+    assert seen.ids() == [".", "l", "^", "^/l", "^/^", "^/^/l", "^/^/leaf"]
+    assert all(seen.status(node, "output", "grad", "output") == Status.OK for node in seen.ids()[1:])
+
+
 def test_c61_deep_recursion_is_cut_with_a_count():
     recorded = recursed(150)
 

@@ -291,22 +291,41 @@ def test_evaluation_has_values_of_attached_tensors(tmp_path):
     assert seen.status("block", "output", "grad", "hidden") == Status.EVAL
 
 
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant, nested=False) -> None:
+        super().__init__()
+        self.block, self.reentrant, self.nested = Block(), reentrant, nested
+
+    def forward(self, x):
+        x = x * self.block.first.weight.sum()
+        if self.reentrant is None:
+            return self.block(x)
+        if self.nested:
+            return checkpoint(self.run, x, use_reentrant=self.reentrant)
+        return self.run(x)
+
+    def run(self, x):
+        return checkpoint(self.block, x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_under_a_checkpoint(reentrant):
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = Block()
+def test_under_a_checkpoint(reentrant, nested):
+    torch.manual_seed(0)
+    model = Checkpointed(reentrant, nested)
+    twin = copy.deepcopy(model)
+    twin.reentrant = None
+    wanted, seen = watched(twin), watched(model)
 
-        def forward(self, x):
-            return checkpoint(self.block, x * self.block.first.weight.sum(), use_reentrant=reentrant)
-
-    seen = watched(Checkpointed())
     assert [port.name for port in seen.node("block").outputs] == ["output", "hidden", "square"]
-    assert seen.status("block", "output", "value", "hidden") == Status.OK
-    assert verify(Checkpointed(), lambda model, step: model(X).square().mean()).identical
-    if not reentrant:
-        assert seen.status("block", "output", "grad", "hidden") == Status.OK
+    for name in ("hidden", "square"):
+        for kind in ("value", "grad"):
+            one, other = (found.row("block", "output", kind, name) for found in (wanted, seen))
+            assert one["status"] == other["status"] == Status.OK
+            for column in ("min", "max", "mean", "std"):
+                assert one[column] == pytest.approx(other[column], rel=1e-5)
+    assert _active == {}
+    assert verify(model, lambda model, step: model(X).square().mean()).identical
 
 
 def test_compiled_models_attach_on_logged_steps_and_keep_their_graph_on_others():

@@ -416,3 +416,36 @@ def test_inference_of_a_compiled_model_is_compiled_after_the_first_call(tmp_path
                 call(X)
     assert len(backend.sizes) == 1
     assert read_back(str(tmp_path), phase="eval").steps == [0]
+
+
+def test_compiled_children_have_the_paths_of_the_uncompiled(tmp_path):
+    """So that runs with and without compilation can be compared."""
+
+    def net():
+        torch.manual_seed(0)
+        model = nn.Sequential(Body(), nn.Linear(8, 8), nn.Linear(8, 3))
+        model.hidden = [nn.Linear(3, 3)]
+        model.append(model.hidden[0])
+        return model
+
+    def recorded(model, name):
+        with ExplorerWriter(str(tmp_path / name)) as writer:
+            watch = writer.watch(model, log_freq=1, sample_n=None, exclude="1")
+            model(X).sum().backward()
+            watch.close()
+        return read_back(str(tmp_path / name))
+
+    plain, compiled = net(), net()
+    for module in (compiled[0].layers, compiled[0], compiled[1]):
+        place = compiled[0] if module is compiled[0].layers else compiled
+        name = "layers" if place is compiled[0] else str(list(compiled).index(module))
+        setattr(place, name, torch.compile(module, backend="eager"))
+    compiled.hidden[0] = compiled[3] = torch.compile(compiled[3], backend="eager")
+    one, other = recorded(plain, "plain"), recorded(compiled, "compiled")
+
+    assert one.ids() == other.ids()
+    assert [module.path for module in one.graph.modules] == [module.path for module in other.graph.modules]
+    assert one.series.keys() == other.series.keys()
+    assert [m.flags for m in one.graph.modules if m.path == "1"] == [["excluded"]]
+    for key, rows in one.series.items():
+        assert list(rows["status"]) == list(other.series[key]["status"]), key

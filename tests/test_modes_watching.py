@@ -20,7 +20,7 @@ from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
-from tests.recording import Key, read_back, record
+from tests.recording import Key, assert_row_holds, read_back, record
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
 
@@ -367,3 +367,84 @@ def test_a_budget_of_records_thins_a_long_run():
             optimizer.zero_grad()
 
     assert record(train).steps == [0, 2, 4, 6, 8, 12, 16, 24, 32]
+
+
+class Turns(nn.Module):
+    """Its children run in another order when `turned`, and would be found in that order anew."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.turned = nn.Linear(8, 8), nn.Linear(8, 8), False
+
+    def forward(self, x):
+        return self.a(self.b(x)) if self.turned else self.b(self.a(x))
+
+
+def test_another_number_of_bins_keeps_the_old_records_readable(tmp_path):
+    model = Turns()
+    before = copy.deepcopy(model)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, "net", log_freq=1, sample_n=None, bins=30)
+        train(model)
+        model.turned = True
+        after = copy.deepcopy(model)
+        writer.watch(model, "net", log_freq=1, sample_n=None, bins=12)
+        train(model)
+    seen = read_back(str(tmp_path))
+
+    assert seen.steps == [0, 1]
+    for name in "ab":
+        rows = seen.series[Key(name, "param", "value", "weight")]
+        assert rows["counts"].shape == (2, 12)
+        for row, truth in zip(rows, (before, after), strict=True):
+            assert_row_holds(row, getattr(truth, name).weight)
+
+
+def test_without_a_backward_parameters_are_those_at_the_end(tmp_path):
+    """Of a model that is trained by other means, or not at all."""
+    model = two_parts().requires_grad_(False)
+    seen = record(lambda writer: (writer.watch(model, log_freq=1, sample_n=None), model(X)))
+
+    assert_row_holds(seen.row("decoder", "param", "value", "weight"), model.decoder.weight)
+    assert seen.status("decoder", "param", "grad", "weight") == Status.FROZEN
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Rounds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.after(Straight.apply(self.before(x)))
+
+
+def test_a_model_within_another_is_traced_for_both(tmp_path):
+    """Custom functions are opaque to operators, and in a frozen model autograd shows nothing either: both
+    tracers have to be told of them."""
+    model = nn.Sequential(Rounds(), nn.Linear(8, 8)).requires_grad_(False)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(model, "outer", log_freq=1)
+        writer.watch(model[0], "inner", log_freq=1)
+        model(X)
+    outer, inner = (read_back(str(tmp_path), name).graph for name in ("outer", "inner"))
+
+    def edges(graph, level):
+        names = [node.id for node in graph.nodes]
+        return {
+            (names[edge.source.index], names[edge.target.index], edge.kind)
+            for edge in graph.edges
+            if names[edge.level] == level and edge.source.kind == edge.target.kind == "node"
+        }
+
+    assert edges(inner, ".") == {("before", "after", "gradient")}
+    assert edges(outer, "0") == {("0/before", "0/after", "gradient")}

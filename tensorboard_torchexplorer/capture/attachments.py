@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,13 +14,36 @@ from torch import Tensor
 from ..schema import Port
 from .calls import Call, Observer, port
 from .gradients import EdgePort, ports_of
+from .survey import weights_in_effect
 from .tap import Measure, PortKey, Report, Tap, Wanted
 from .values import Taken, ValueObserver
 
 Value = TypeVar("Value")
 
-_active: dict[int, list[Attachments]] = {}
+
+class Collector(Protocol):
+    """Takes what is attached."""
+
+    def add(self, tensor: Tensor, name: str) -> None: ...
+
+
+_active: dict[int, list[Collector]] = {}
 """Those of the forwards that are looked at, by thread, the outermost first."""
+
+
+def collect_for(collector: Collector) -> None:
+    """`attach` in this thread goes to `collector`, too, until `leave_out`."""
+    _active.setdefault(threading.get_ident(), []).append(collector)
+
+
+def leave_out(collector: Collector) -> None:
+    """Undo `collect_for`, in the same thread."""
+    thread = threading.get_ident()
+    mine = _active.get(thread, [])
+    if collector in mine:
+        mine.remove(collector)
+    if not mine:
+        _active.pop(thread, None)
 
 
 def attach(tensor: Value, name: str) -> Value:
@@ -36,8 +59,8 @@ def attach(tensor: Value, name: str) -> Value:
     if not isinstance(name, str) or not name:
         raise ValueError(f"attach: name={name!r} is not a non-empty string")
     if _active and not torch.compiler.is_compiling() and isinstance(tensor, Tensor):
-        for attachments in _active.get(threading.get_ident(), ()):
-            attachments.add(tensor, name)
+        for collector in list(_active.get(threading.get_ident(), ())):
+            collector.add(tensor, name)
     return tensor
 
 
@@ -45,6 +68,7 @@ class _Attached(NamedTuple):
     """A tensor of a call that is still running. `tensor` is kept only where edges are to be found."""
 
     port: Port
+    note: str
     taken: Taken | None
     place: EdgePort | None
     tensor: Tensor | None
@@ -55,6 +79,8 @@ class Attachments:
 
     `values` samples tensors, None if values are not recorded; `gradients` says whether gradients are.
     `wanted(call)` says whether a call's tensors are to be recorded. Holds nodes until `arm`.
+
+    `names` are those that each call has attached, by its index, with the positions of their ports.
     """
 
     def __init__(
@@ -64,6 +90,7 @@ class Attachments:
         self._gradients = gradients
         self._wanted = wanted
         self._report = report
+        self.names: dict[int, list[tuple[str, int]]] = {}
         self._traced = False
         self._stack: list[tuple[Call, list[_Attached]]] = []
         self._places: dict[PortKey, EdgePort] = {}
@@ -71,18 +98,14 @@ class Attachments:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """`attach` in this thread comes here for the length of the block."""
-        thread = threading.get_ident()
-        _active.setdefault(thread, []).append(self)
+        collect_for(self)
         try:
             yield
         finally:
-            mine = _active[thread]
-            mine.remove(self)
-            if not mine:
-                del _active[thread]
+            leave_out(self)
             self._stack = []
 
-    def add(self, tensor: Tensor, name: str) -> None:
+    def add(self, tensor: Tensor, name: str, note: str = "attached") -> None:
         """A tensor was attached within the innermost call."""
         if not self._stack or not self._wanted(self._stack[-1][0]):
             return
@@ -90,7 +113,8 @@ class Attachments:
         try:
             place = next(iter(ports_of([tensor])), None) if self._gradients else None
             taken = self._values.sample(tensor) if self._values is not None else None
-            found.append(_Attached(port(name, tensor), taken, place, tensor if self._traced else None))
+            kept = tensor if self._traced else None
+            found.append(_Attached(port(name, tensor), note, taken, place, kept))
         except Exception as error:
             self._report(call.path, f"the attached tensor {name}", error)
 
@@ -98,6 +122,8 @@ class Attachments:
 
     def enter(self, call: Call, tensors: list[Tensor]) -> None:
         self._stack.append((call, []))
+        for name, weight in weights_in_effect(call.module):
+            self.add(weight, name, "in effect")
 
     def leave(self, call: Call, tensors: list[Tensor]) -> None:
         found = self._of(call)
@@ -107,8 +133,9 @@ class Attachments:
             name = _numbered(attached.port.name, names)
             names.add(name)
             key = PortKey(call.index, "output", len(call.outputs))
+            self.names.setdefault(call.index, []).append((attached.port.name, key.port))
             call.outputs.append(replace(attached.port, name=name))
-            call.notes.append(f"attached: {name}")
+            call.notes.append(f"{attached.note}: {name}")
             if self._values is not None and attached.taken is not None:
                 self._values.taken[key] = attached.taken
             if attached.place is not None:
@@ -130,17 +157,22 @@ class Attachments:
     def arm(self, measure: Measure, started: Callable[[], None], report: Report) -> Tap:
         """Place hooks for the gradients of all that was attached; see `GradientObserver.arm`."""
         tap = Tap(measure, started, report)
-        numbers: dict[Any, int] = {}
         places, self._places = self._places, {}
-        for key, place in places.items():
-            tap.ports[key] = []
-            for edge, view in place.settled().choices():
-                want = Wanted(numbers.setdefault(edge, len(numbers)), None, 0)
-                tap.ports[key].append((want, view))
-                tap.views[want].add(view)
-        for (node, output), number in numbers.items():
-            tap.handles.append(node.register_prehook(tap.totals([(output, Wanted(number, None, 0))])))
+        arm_totals(tap, places)
         return tap
+
+
+def arm_totals(tap: Tap, places: Mapping[PortKey, EdgePort]) -> None:
+    """Place hooks for gradients over all uses."""
+    numbers: dict[Any, int] = {}
+    for key, place in places.items():
+        tap.ports[key] = []
+        for edge, view in place.settled().choices():
+            want = Wanted(numbers.setdefault(edge, len(numbers)), None, 0)
+            tap.ports[key].append((want, view))
+            tap.views[want].add(view)
+    for (node, output), number in numbers.items():
+        tap.handles.append(node.register_prehook(tap.totals([(output, Wanted(number, None, 0))])))
 
 
 class _WithAttached:

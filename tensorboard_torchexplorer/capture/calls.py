@@ -82,7 +82,8 @@ class Call:
 def call_id(parent: Call, path: str, number: int) -> str:
     """The id of a call, see `schema.Node.id`."""
     below = parent.path + "." if parent.path else ""
-    name = escape(path[len(below) :]) if path.startswith(below) else "^" + escape(path)
+    inside = path.startswith(below) and path != parent.path
+    name = escape(path[len(below) :]) if inside else "^" + escape(path)
     part = f"{name}#{number}" if number else name
     return part if parent.parent is None else f"{parent.id}/{part}"
 
@@ -102,8 +103,8 @@ class Observer(Protocol):
         """Before the module's forward; `tensors` are those of `call.inputs`."""
 
     def leave(self, call: Call, tensors: list[Tensor]) -> None:
-        """After the module's forward; `tensors` are those of `call.outputs`. Not called for a call
-        that raised."""
+        """After the module's forward; `tensors` are those of `call.outputs`, none of a call that raised an
+        Exception. Not called for a call that another one interrupts, like KeyboardInterrupt."""
 
 
 def port(name: str, tensor: Tensor) -> Port:

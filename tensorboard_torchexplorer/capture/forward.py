@@ -104,7 +104,7 @@ class ForwardCapture:
                 self._tap, hidden = self._gradients.arm(self.calls, norms, started, self._report)
                 self._attached = self._attachments.arm(norms, started, self._report)
                 if hidden:
-                    self._recompute = Recompute(hidden, norms, started, self._report)
+                    self._recompute = Recompute(hidden, self._attachments.names, norms, started, self._report)
         except Exception as error:
             self._report("", "the graph of the forward", error)
         return result

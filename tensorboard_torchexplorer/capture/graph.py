@@ -68,10 +68,8 @@ class GraphBuilder:
         self._shard, self._row = 0, 0
 
     def go_on(self, before: GraphBuilder) -> None:
-        """Start from the graph of an earlier watch: records on disk count on its indices. Not where rows
-        have another length: a graph has one number of bins."""
-        if before.bins != self.bins:
-            return
+        """Start from the graph of an earlier watch: records on disk count on its indices. Those with another
+        number of bins are spread over the present one by whoever reads them."""
         self.series_of, self.series = dict(before.series_of), list(before.series)
         self.modules, self.nodes = list(before.modules), list(before.nodes)
         self.module_of = dict(before.module_of)

@@ -8,14 +8,15 @@ that began after that node's sequence number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from .attachments import arm_totals, collect_for, leave_out
 from .calls import Call
-from .gradients import CHECKPOINT_NODE, Armer, Ports, Span, ports_of, settle
+from .gradients import CHECKPOINT_NODE, Armer, EdgePort, Ports, Span, ports_of, settle
 from .leaves import argument_leaves, result_leaves
 from .private import (
     current_autograd_node,
@@ -24,15 +25,25 @@ from .private import (
     queue_backward_callback,
     sequence_number,
 )
+from .survey import weights_in_effect
 from .tap import Measure, PortKey, Report, Tap
 
 
 class Recompute:
-    """Hooks on the modules of `hidden` calls while a backward runs, until `close`."""
+    """Hooks on the modules of `hidden` calls while a backward runs, until `close`. `attached` are the names
+    that each call has attached, by its index, with the positions of their ports."""
 
     def __init__(
-        self, hidden: list[Call], measure: Measure, started: Callable[[], None], report: Report
+        self,
+        hidden: list[Call],
+        attached: Mapping[int, Sequence[tuple[str, int]]],
+        measure: Measure,
+        started: Callable[[], None],
+        report: Report,
     ) -> None:
+        self._attached = attached
+        self._unmet: dict[int, list[tuple[str, int]]] = {}
+        self._marks: dict[PortKey, EdgePort] = {}
         self._make_tap: Callable[[], Tap] = lambda: Tap(measure, started, report)
         self._closed = False
         self._report = report
@@ -67,6 +78,8 @@ class Recompute:
             self._unhook()
 
     def _unhook(self) -> None:
+        leave_out(self)  # an exception may have cut a part short
+        self._stack = []
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -99,7 +112,12 @@ class Recompute:
                 return
             tensors = [leaf.tensor for leaf in argument_leaves(module, args, kwargs).tensors]
             self._inputs[call.index] = ports_of(tensors)
+            if not self._stack:
+                collect_for(self)
             self._stack.append((module, call, sequence_number()))
+            self._unmet[call.index] = list(self._attached.get(call.index, ()))
+            for name, weight in weights_in_effect(module):
+                self.add(weight, name)
         except Exception as error:
             self._report("", "a module under a checkpoint", error)
 
@@ -126,11 +144,28 @@ class Recompute:
             settle(self._inputs, call.index)
             self._spans.append(Span(call.index, start, sequence_number(), not self._stack))
             if not self._stack:
-                tap = self._make_tap()
-                self._taps.append(tap)
+                tap, marks = self._make_tap(), self._make_tap()
+                self._taps += [tap, marks]
                 Armer(self._inputs, self._outputs, self._spans, alone=False).arm(tap)
+                arm_totals(marks, self._marks)
         except Exception as error:
             self._report("", "a module under a checkpoint", error)
         finally:
             if not self._stack:
-                self._spans, self._inputs, self._outputs = [], {}, {}
+                leave_out(self)
+                self._spans, self._inputs, self._outputs, self._marks = [], {}, {}, {}
+
+    def add(self, tensor: Tensor, name: str) -> None:
+        """A tensor was attached, as it was in the forward."""
+        if not torch.is_grad_enabled():
+            return  # as above
+        try:
+            call = self._stack[-1][1]
+            unmet = self._unmet[call.index]
+            position = next((position for known, position in unmet if known == name), None)
+            if position is not None:
+                unmet.remove((name, position))
+                for place in ports_of([tensor]):
+                    self._marks[PortKey(call.index, "output", position)] = place
+        except Exception as error:
+            self._report("", f"the attached tensor {name}", error)

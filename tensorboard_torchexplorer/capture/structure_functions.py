@@ -40,14 +40,18 @@ def _patched(original: Apply) -> Any:
         active = _observers.get(threading.get_ident())
         if not active:
             return original(cls, *args, **kwargs)
-        observer = active[-1]
-        observer.before_function()
+        # Several, where a watched model lies inside another.
+        observers = list(active)
+        for observer in observers:
+            observer.before_function()
         try:
             result = original(cls, *args, **kwargs)
         except BaseException:
-            observer.function_failed()
+            for observer in observers:
+                observer.function_failed()
             raise
-        observer.after_function(cls, args, kwargs, result)
+        for observer in observers:
+            observer.after_function(cls, args, kwargs, result)
         return result
 
     return classmethod(apply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
+from .dynamo import is_wrapper
 from .private import without_torch_function
 from .sharding import class_before_sharding
 
@@ -73,7 +74,7 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     """Walk the modules of `model`. Reads attributes only, calls nothing of the user's but
     `named_modules`. Where the registered modules are still those of `known`, that is the answer: a step
     is logged many times, and the search for hidden modules takes longer than all else."""
-    registered = {module: path for path, module in model.named_modules() if not _wraps(module)}
+    registered = {module: path for path, module in _named(model)}
     if known is not None and known.registered == registered:
         return known
     found = Survey(dict(registered), registered)
@@ -87,7 +88,7 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
         for name, hidden in _hidden_modules(module):
             if hidden not in found.paths and not isinstance(hidden, torch.jit.ScriptModule):
                 start = f"{path}.{name}" if path else name
-                for below, deeper in hidden.named_modules():
+                for below, deeper in _named(hidden):
                     if deeper not in found.paths:
                         full = f"{start}.{below}" if below else start
                         found.paths[deeper] = full
@@ -99,10 +100,24 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     return found
 
 
-def _wraps(module: nn.Module) -> bool:
-    # torch.compile's wrapper shares the hook dictionaries of the module it wraps, so it would be
-    # seen twice; the class is looked up by name, since importing torch._dynamo takes a second.
-    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules of `model` by path, without what `torch.compile` wraps around some, so that their paths
+    are those of the uncompiled model. A wrapper shares the hook dictionaries of the module inside."""
+    wrappers: set[str] = set()
+    for path, module in model.named_modules():
+        if is_wrapper(module):
+            wrappers.add(path)
+        else:
+            yield _unwrapped(path, wrappers) if wrappers else path, module
+
+
+def _unwrapped(path: str, wrappers: set[str]) -> str:
+    names = path.split(".")
+    return ".".join(
+        name
+        for position, name in enumerate(names)
+        if name != "_orig_mod" or ".".join(names[:position]) not in wrappers
+    )
 
 
 def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -137,10 +152,19 @@ def _class_name(module: nn.Module) -> tuple[str, list[str]]:
             for name, chain in steps.items()
         ]
         return parametrize.type_before_parametrizations(module).__name__, marks
-    hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
-    return class_before_sharding(module).__name__, [
-        name for name in hooks if name in ("WeightNorm", "SpectralNorm")
-    ]
+    return class_before_sharding(module).__name__, [type(hook).__name__ for hook in _norms(module)]
+
+
+def _norms(module: nn.Module) -> list[Any]:
+    """The hooks of torch's old `weight_norm` and `spectral_norm`."""
+    hooks: Iterable[Any] = module._forward_pre_hooks.values()
+    return [hook for hook in hooks if type(hook).__name__ in ("WeightNorm", "SpectralNorm")]
+
+
+def weights_in_effect(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """What the old norms have made of their parts for the call that begins: an attribute, no parameter."""
+    found = [(hook.name, getattr(module, hook.name, None)) for hook in _norms(module)]
+    return [(name, weight) for name, weight in found if isinstance(weight, Tensor)]
 
 
 def split_extra(text: str) -> list[list[str]]:
