@@ -81,13 +81,12 @@ function rowWidth(row: readonly Vertex[], options: LayoutOptions): number {
  *  coordinate assignment" (2001), made once by importance instead of four times by direction: here the straight
  *  lines carry the meaning. */
 function align(row: readonly Vertex[], main: ReadonlySet<Segment>): void {
-  const candidates = row
-    .flatMap((vertex) => vertex.below)
-    .map((segment) => ({ segment, importance: importanceOf(segment, main) }))
-    .sort((a, b) => b.importance - a.importance)
+  const candidates = row.flatMap((vertex) => vertex.below)
+  for (const segment of candidates) segment.importance = importanceOf(segment, main)
+  candidates.sort((a, b) => b.importance - a.importance)
   const joined = new Set<Vertex>()
   const chosen: Segment[] = []
-  for (const { segment } of candidates) {
+  for (const segment of candidates) {
     if (joined.has(segment.top) || joined.has(segment.bottom)) continue
     if (chosen.some((other) => cross(segment, other))) continue
     segment.straight = true
@@ -220,9 +219,8 @@ function leastImportant(
     if (vertex.rank < first || vertex.rank >= last) continue
     const segment = vertex.below.find((below) => below.straight)
     if (!segment || main.has(segment)) continue
-    const importance = importanceOf(segment, main)
-    if (importance >= least) continue
-    least = importance
+    if (segment.importance >= least) continue
+    least = segment.importance
     found = segment
   }
   return found

@@ -41,7 +41,7 @@ function ordered(words: readonly string[], main: string): { order: string[]; cou
   for (const word of words)
     [...word].slice(1).forEach((letter, i) => {
       const [upper, lower] = [node([...word][i] ?? ''), node(letter)]
-      const line = { upper, lower, reversed: false, kind: 'gradient', segments: [], points: [] } as const
+      const line = { upper, lower, reversed: false, kind: 'gradient' as const, segments: [], points: [] }
       upper.out.push({ ...line, segments: [] })
       lower.into.push(upper.out.at(-1) as (typeof upper.out)[number])
     })

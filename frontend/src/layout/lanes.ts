@@ -75,6 +75,7 @@ function join(top: Vertex, bottom: Vertex, line: Line): Segment {
     bottom,
     weight: WEIGHT[line.kind],
     reversed: line.reversed,
+    importance: UNKNOWN,
     straight: false,
     topX: UNKNOWN,
     bottomX: UNKNOWN,

@@ -57,8 +57,8 @@ export interface Line {
   kind: 'gradient' | 'data'
   /** lanes.ts: from upper to lower, one segment for each row. */
   readonly segments: Segment[]
-  /** route.ts: from source to target. */
-  points: readonly Point[]
+  /** route.ts: from source to target. part.ts moves them. */
+  points: { x: number; y: number }[]
 }
 
 /** A vertical line past one or more rows, shared by edges of one source to targets in different rows. */
@@ -76,6 +76,8 @@ export interface Segment {
   readonly bottom: Vertex
   readonly weight: number
   readonly reversed: boolean
+  /** columns.ts: how much it matters that it is straight. */
+  importance: number
   /** columns.ts: both ends have the same x. */
   straight: boolean
   /** ports.ts */

@@ -96,6 +96,7 @@ function join(top: Vertex, bottom: Vertex): void {
     bottom,
     weight: 1,
     reversed: false,
+    importance: 0,
     straight: false,
     topX: 0,
     bottomX: 0,

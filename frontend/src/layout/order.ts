@@ -2,12 +2,19 @@
 import type { Vertex } from './model.ts'
 
 /** Rounds of one start at most, and rounds in a row without gain after which it has no more to give. */
-const ROUNDS = 8
+const EFFORT: Effort = { rounds: 8, exchanges: 4 }
 const PATIENCE = 3
 
-/** Above this many vertices only the most promising start is improved: trying all costs more time than the few
- *  crossings it saves in a drawing that nobody sees as a whole. */
+interface Effort {
+  readonly rounds: number
+  /** How often neighbours are tried in each round. */
+  readonly exchanges: number
+}
+
+/** Above this many vertices only the most promising start is improved, and in fewer rounds: more costs more time than
+ *  the few crossings it saves in a drawing that nobody sees as a whole. */
 const LARGE = 2500
+const LARGE_EFFORT: Effort = { rounds: 3, exchanges: 2 }
 
 /** The first start is made for reading. Another order must save this share of its crossings to be better. */
 const WORTH = 0.2
@@ -28,7 +35,7 @@ export function reduceCrossings(starts: readonly (() => Vertex[][] | undefined)[
   let best = { rows: first.rows, count: first.count * (1 - WORTH) }
   for (const order of large ? byCount.slice(0, 1) : byCount) {
     if (best.count === 0) break
-    const better = improve(order)
+    const better = improve(order, large ? LARGE_EFFORT : EFFORT)
     if (better.count < best.count) best = better
   }
   best.rows.forEach(setPlaces)
@@ -45,14 +52,14 @@ function counted(rows: Vertex[][]): Order {
   return { rows, count: crossings(rows) }
 }
 
-function improve(start: Order): Order {
+function improve(start: Order, { rounds, exchanges }: Effort): Order {
   const rows = start.rows.map((row) => row.slice())
   rows.forEach(setPlaces)
   let best = start
   let idle = 0
-  for (let round = 1; round <= ROUNDS && idle < PATIENCE && best.count > 0; round++) {
+  for (let round = 1; round <= rounds && idle < PATIENCE && best.count > 0; round++) {
     sweep(rows, round % 2 === 1, round % 4 >= 2)
-    exchange(rows)
+    exchange(rows, exchanges)
     const count = crossings(rows)
     idle = count < best.count ? 0 : idle + 1
     if (count < best.count) best = { rows: rows.map((row) => row.slice()), count }
@@ -118,9 +125,9 @@ function meanBelow({ below }: Vertex): number {
 }
 
 /** Exchange neighbours as long as that removes crossings. */
-function exchange(rows: readonly Vertex[][]): void {
+function exchange(rows: readonly Vertex[][], rounds: number): void {
   let improved = true
-  for (let round = 0; improved && round < 4; round++) {
+  for (let round = 0; improved && round < rounds; round++) {
     improved = false
     for (const row of rows) improved = exchangeIn(row) || improved
   }

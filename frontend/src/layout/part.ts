@@ -64,5 +64,9 @@ export function movePart({ nodes, lines, left }: Part, corner: Point): void {
     node.x += dx
     node.y += corner.y
   }
-  for (const line of lines) line.points = line.points.map(({ x, y }) => ({ x: x + dx, y: y + corner.y }))
+  for (const { points } of lines)
+    for (const point of points) {
+      point.x += dx
+      point.y += corner.y
+    }
 }

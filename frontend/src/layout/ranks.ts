@@ -16,14 +16,10 @@ export function rank(nodes: readonly Vertex[], reach: number): void {
 
 /** Kahn's order; ties in execution order. Also used by spine.ts. */
 export function topological(nodes: readonly Vertex[]): Vertex[] {
-  const waiting = new Map(nodes.map((node) => [node, node.into.length]))
+  // `score`, not yet in use, counts the lines that have still to come.
+  for (const node of nodes) node.score = node.into.length
   const sorted = nodes.filter((node) => node.into.length === 0)
-  for (const node of sorted)
-    for (const { lower } of node.out) {
-      const left = (waiting.get(lower) ?? 0) - 1
-      waiting.set(lower, left)
-      if (left === 0) sorted.push(lower)
-    }
+  for (const node of sorted) for (const { lower } of node.out) if (--lower.score === 0) sorted.push(lower)
   return sorted
 }
 
@@ -36,7 +32,7 @@ const LARGEST_GROUP = 400
 function slideAll(sorted: readonly Vertex[]): boolean {
   let moved = false
   for (const node of sorted.toReversed()) {
-    if (node.out.length === 0 || slack(node.out) === 0) continue
+    if (node.out.length === 0 || node.out.some((line) => slack(line) === 0)) continue
     moved = slide(new Set([node])) || slide(hangingOn(node)) || moved
   }
   return moved
@@ -47,7 +43,7 @@ function hangingOn(node: Vertex): Set<Vertex> {
   const group = new Set([node])
   for (const member of group) {
     if (group.size > LARGEST_GROUP) break
-    for (const line of member.into) if (slack([line]) === 0) group.add(line.upper)
+    for (const line of member.into) if (slack(line) === 0) group.add(line.upper)
   }
   return group
 }
@@ -62,7 +58,7 @@ function slide(group: ReadonlySet<Vertex>): boolean {
     for (const line of member.out) {
       if (group.has(line.lower)) continue
       gain += WEIGHT[line.kind]
-      room = Math.min(room, slack([line]))
+      room = Math.min(room, slack(line))
     }
   }
   if (gain <= 0 || room === 0) return false
@@ -70,10 +66,8 @@ function slide(group: ReadonlySet<Vertex>): boolean {
   return true
 }
 
-function slack(lines: readonly Line[]): number {
-  let least = Number.POSITIVE_INFINITY
-  for (const line of lines) least = Math.min(least, line.lower.rank - line.upper.rank - leastSpan(line))
-  return least
+function slack(line: Line): number {
+  return line.lower.rank - line.upper.rank - leastSpan(line)
 }
 
 function normalise(nodes: readonly Vertex[]): void {

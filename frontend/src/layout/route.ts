@@ -1,6 +1,6 @@
 /** Rows with ports and tracks in, heights and polylines out. */
 import type { Line, Vertex } from './model.ts'
-import type { LayoutOptions, Point } from './types.ts'
+import type { LayoutOptions } from './types.ts'
 
 /** From a row to its first horizontal line below: room for a rounded corner. */
 const BELOW_ROW = 12
@@ -36,7 +36,7 @@ function corners(
   { upper, lower, segments }: Line,
   lowerEdges: readonly number[],
   options: LayoutOptions,
-): Point[] {
+): Line['points'] {
   let x = segments[0]?.topX ?? upper.x
   const points = [{ x, y: upper.y + upper.height / 2 }]
   for (const { top, bends } of segments) {

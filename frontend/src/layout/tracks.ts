@@ -27,8 +27,11 @@ export function bendSegments(segments: readonly Segment[]): number {
   const bent = segments.filter((segment) => segment.topX !== segment.bottomX)
   if (bent.length === 0) return 0
   const netOf = groupIntoNets(bent)
-  const taken = segments.flatMap((segment) => [segment.topX, segment.bottomX])
-  const sorted = clusters([...new Set(netOf.values())]).flatMap((nets) => sortNets(nets, taken))
+  const jogs: number[] = []
+  const taken = (): number[] => segments.flatMap(({ topX, bottomX }) => [topX, bottomX]).concat(jogs)
+  const sorted = clusters([...new Set(netOf.values())]).flatMap((nets) =>
+    sortNets(nets, (net) => jogs.push(cut(net, taken()))),
+  )
   const tracks = assignTracks(sorted)
   for (const [segment, net] of netOf) segment.bends = bendsOf(segment, net)
   return tracks
@@ -92,8 +95,8 @@ interface Waiting {
   waitsFor: number
 }
 
-/** From the top track to the bottom track. Jogs are added to the x already `taken` in this gap. */
-function sortNets(nets: readonly Net[], taken: number[]): Net[] {
+/** From the top track to the bottom track. */
+function sortNets(nets: readonly Net[], cut: (net: Net) => void): Net[] {
   if (nets.length === 1) return [...nets]
   const waiting: Waiting[] = []
   const add = (net: Net) => {
@@ -105,7 +108,7 @@ function sortNets(nets: readonly Net[], taken: number[]): Net[] {
   const sorted: Net[] = []
   while (waiting.length > 0) {
     const next = takeFirst(waiting)
-    if (next.waitsFor > 0) cut(next.net, taken)
+    if (next.waitsFor > 0) cut(next.net)
     for (const other of waiting) if (overlap(next.net, other.net)) relate(next, other, -1)
     sorted.push(next.net)
     if (next.net.rest) add(next.net.rest)
@@ -161,8 +164,8 @@ function mustPrecede(upper: Net, lower: Net): boolean {
   return false
 }
 
-/** Let the net end at a free x, from where its rest goes on. */
-function cut(net: Net, taken: number[]): void {
+/** Let the net end at a free x between those `taken`, from where its rest goes on; returns that x. */
+function cut(net: Net, taken: number[]): number {
   const middle = (net.low + net.high) / 2
   taken.sort((a, b) => a - b)
   let jog = (taken.at(-1) ?? 0) + 2 * CLEAR
@@ -171,10 +174,10 @@ function cut(net: Net, taken: number[]): void {
     const free = (x + next) / 2
     if (next - x >= 2 * CLEAR && Math.abs(free - middle) < Math.abs(jog - middle)) jog = free
   })
-  taken.push(jog)
   net.rest = newNet([jog], net.bottoms.splice(0, net.bottoms.length, jog), true)
   net.low = Math.min(jog, ...net.tops)
   net.high = Math.max(jog, ...net.tops)
+  return jog
 }
 
 /** The highest track free of earlier nets that overlap; returns the number of tracks. */
