@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .binning import bin_rows, slot_values
 from .events import StepRecord, graph_values, step_values
-from .packed import Packed, Slot
 from .rows import row_dtype
+from .sampling import Samples
 from .schema import HEALTH, Graph, Node, Phase, Series, Status, StepInfo
+from .slots import Slots, Taken
 
 _SCALED = ("min", "max", "low", "high", "mean", "std")
 
@@ -24,11 +25,13 @@ _SCALED = ("min", "max", "low", "high", "mean", "std")
 class Finished:
     """What the training thread leaves of one logged step.
 
-    `slots[i]` on device `devices[i]` are those of series `sampled[i]`; `blank` are (series, status).
+    `numbers[i]` is the slot of series `sampled[i]`; `several` are those series that more than one slot
+    makes up, by position i, with all their slots; `blank` are series and `reasons` their statuses.
     `series` and `nodes` may grow meanwhile; the record has the first `series_count` and `node_count`.
-    `scale` is the loss scale, which gradients of tensors are divided by, and those of parameters where
-    `parameters_scaled` (a fused optimizer unscales inside its step, and leaves out the step if `found_inf`).
-    `updates` are (node-independent series of the parameter, its slot before and after the update).
+    `scale` is the slot of the loss scale, which gradients of tensors are divided by, and those of
+    parameters where `parameters_scaled` (a fused optimizer unscales inside its step, and leaves out the
+    step if `found_inf`). `updates` are (node-independent series of the parameter, its slot before and
+    after the update).
     """
 
     phase: Phase
@@ -37,22 +40,22 @@ class Finished:
     series_count: int
     nodes: Sequence[Node]
     node_count: int
-    sampled: list[int]
-    slots: list[list[Slot]]
-    devices: list[torch.device]
-    blank: list[tuple[int, int]]
-    updates: list[tuple[int, torch.device, Slot, Slot]]
-    packed: dict[torch.device, Packed]
-    scale: tuple[torch.device, Slot] | None
+    sampled: array[int]
+    numbers: array[int]
+    several: Mapping[int, Sequence[int]]
+    blank: array[int]
+    reasons: array[int]
+    updates: array[int]
+    samples: Samples
+    scale: Taken | None
     parameters_scaled: bool
-    found_inf: tuple[torch.device, Slot] | None
-    wide: bool
+    found_inf: Taken | None
     graph: Graph | None
 
     @property
     def size(self) -> int:
         """Bytes that wait with it in the queue, about."""
-        return sum(4 * packed.tensor.numel() for packed in self.packed.values()) + 64 * self.series_count
+        return self.samples.size + 16 * self.series_count
 
 
 class Assembler:
@@ -69,23 +72,21 @@ class Assembler:
         """The `Summary.Value`s of the step, the graph first where it has changed."""
         columns = self._columns
         columns.extend(step.series, step.series_count)
-        host = {device: packed.host() for device, packed in step.packed.items()}
+        host, slots = step.samples.host(), step.samples.slots
         rows = np.zeros(step.series_count, row_dtype(self._bins))
         rows["status"] = Status.NOT_RUN
-        for series, status in step.blank:
-            rows["status"][series] = status
-        for device, packed in host.items():
-            mine = [position for position, its in enumerate(step.devices) if its == device]
-            indices = [step.sampled[position] for position in mine]
-            rows[indices] = bin_rows(packed, [step.slots[p] for p in mine], self._bins, self._reject)
-        scale = _number(host, step.scale)
+        rows["status"][np.array(step.blank, np.int64)] = np.array(step.reasons, np.int64)
+        numbers = np.array(step.numbers, np.int64)
+        sampled = bin_rows(host, slots, numbers, step.several, self._bins, self._reject)
+        rows[np.array(step.sampled, np.int64)] = sampled
+        scale = _number(host, slots, step.scale)
         if scale is not None:
             of_nodes = columns.node[: len(rows)] >= 0
             scaled = columns.gradient[: len(rows)] & (of_nodes | step.parameters_scaled)
             for name in _SCALED:
                 rows[name][scaled] /= scale
-        skipped = step.info.skipped or bool(_number(host, step.found_inf))
-        updates = {series: _update(host[device], old, new) for series, device, old, new in step.updates}
+        skipped = step.info.skipped or bool(_number(host, slots, step.found_inf))
+        updates = _updates(host, slots, np.array(step.updates, np.int64).reshape(-1, 3))
         health = _health(rows, columns, step.nodes[: step.node_count], updates)
         record = StepRecord(
             self._model,
@@ -93,7 +94,7 @@ class Assembler:
             replace(step.info, dropped=self._dropped(), scale=scale, skipped=skipped),
             health,
             self._shards(rows),
-            step.wide,
+            step.samples.wide,
         )
         graph = graph_values(step.graph) if step.graph is not None else []
         return graph + step_values(record)
@@ -134,20 +135,24 @@ class _Columns:
         self.gradient = np.array([s.kind == "grad" for s in known], bool)
 
 
-def _number(
-    host: dict[torch.device, NDArray[np.float32]], taken: tuple[torch.device, Slot] | None
-) -> float | None:
+def _number(host: Sequence[NDArray[np.float32]], slots: Slots, taken: Taken | None) -> float | None:
     """The value of a tensor of one element."""
-    return None if taken is None else float(slot_values(host[taken[0]], taken[1])[0])
+    return None if taken is None else float(slot_values(host, slots[taken])[0])
 
 
-def _update(packed: NDArray[np.float32], old: Slot, new: Slot) -> float:
-    """|new - old| / |old| over the same sampled elements of a parameter."""
-    before, after = slot_values(packed, old), slot_values(packed, new)
+def _updates(
+    host: Sequence[NDArray[np.float32]], slots: Slots, updates: NDArray[np.int64]
+) -> dict[int, float]:
+    """|new - old| / |old| over the same sampled elements of each parameter, by series. `updates` are
+    rows of (series, slot before, slot after)."""
+    ratios = {}
     with np.errstate(all="ignore"):
-        length = float(np.linalg.norm(before))
-        change = float(np.linalg.norm(after - before))
-    return change / length if length > 0 else math.nan
+        for series, old, new in updates.tolist():
+            before, after = slot_values(host, slots[old]), slot_values(host, slots[new])
+            length = float(np.linalg.norm(before))
+            change = float(np.linalg.norm(after - before))
+            ratios[series] = change / length if length > 0 else math.nan
+    return ratios
 
 
 def _health(

@@ -11,67 +11,79 @@ those of the finite values, outliers included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .packed import Slot
 from .rows import row_dtype
-from .schema import Status
+from .slots import COLUMNS, Slot, Slots
 
 Floats = NDArray[np.float64]
 
 
 def bin_rows(
-    packed: NDArray[np.float32], series: Sequence[Sequence[Slot]], bins: int, reject: float
+    host: Sequence[NDArray[np.float32]],
+    slots: Slots,
+    numbers: NDArray[np.int64],
+    several: Mapping[int, Sequence[int]],
+    bins: int,
+    reject: float,
 ) -> NDArray[np.void]:
-    """One row per entry of `series`: the slots of `packed` that together make up that series' step
-    (usually one; more where several backward passes reached one tensor). Structured array [len(series)]
-    of `row_dtype(bins)`, status OK, or EMPTY where an entry has no slot.
+    """One row for each of `numbers`, the slots of series: structured array [len(numbers)] of
+    `row_dtype(bins)`, status OK. `host` are the packed buffers, by number of the device. `several` are
+    the rows that more than one slot makes up (several backward passes reached one tensor), with all of
+    these.
     """
-    rows = np.zeros(len(series), row_dtype(bins))
-    alike: dict[tuple[int, bool], list[int]] = {}
-    for index, slots in enumerate(series):
-        if len(slots) == 1:
-            alike.setdefault((slots[0].samples, slots[0].wide), []).append(index)
-        elif slots:
-            values = np.concatenate([slot_values(packed, slot) for slot in slots])
-            _fill(rows, np.array([index]), values[None, :], bins, reject)
-        else:
-            rows["status"][index] = Status.EMPTY
-    for (count, wide), indices in alike.items():
-        offsets = np.fromiter((series[i][0].offset for i in indices), np.int64, len(indices))
+    rows = np.zeros(len(numbers), row_dtype(bins))
+    if not len(numbers):
+        return rows
+    table = slots.table()[numbers]
+    column = {name: table[:, position] for name, position in COLUMNS.items()}
+    for where in _alike(column["device"], column["samples"], column["wide"]):
+        first = where[0]
+        count, wide = column["samples"][first], column["wide"][first]
+        packed, offsets = host[column["device"][first]], column["offset"][where]
         if wide:
             matrix = packed[offsets[:, None] + np.arange(2 * count)].view(np.float64)
         else:
             matrix = packed[offsets[:, None] + np.arange(count)].astype(np.float64)
-        _fill(rows, np.asarray(indices), matrix, bins, reject)
-    rows["size"] = [sum(slot.size for slot in slots) for slots in series]
-    whole: list[int] = []
-    for index, slots in enumerate(series):
-        if len(slots) == 1 and slots[0].extremes >= 0:
-            slot = slots[0]
-            if slot.wide or slot.counts >= 0 or slot.moments >= 0 or any(slot.nonfinite):
-                _whole(rows, index, packed, slot)
-            else:
-                whole.append(index)
-        elif any(slot.extremes >= 0 for slot in slots):
-            _whole_of_several(rows, index, packed, slots)
-    if whole:
-        offsets = np.fromiter((series[i][0].extremes for i in whole), np.int64, len(whole))
-        rows["min"][whole], rows["max"][whole] = packed[offsets], packed[offsets + 1]
-    for index, slots in enumerate(series):
-        if any(slot.implicit_zeros for slot in slots):
-            _add_zeros(rows, index, packed, slots, reject)
+        _fill(rows, where, matrix, bins, reject)
+    rows["size"] = column["size"]
+
+    whole = column["extremes"] >= 0
+    special = (column["wide"] != 0) | (column["counts"] >= 0) | (column["moments"] >= 0)
+    special |= (column["nan"] + column["posinf"] + column["neginf"]) > 0
+    for device, packed in enumerate(host):
+        where = np.flatnonzero(whole & ~special & (column["device"] == device))
+        offsets = column["extremes"][where]
+        rows["min"][where], rows["max"][where] = packed[offsets], packed[offsets + 1]
+    for index in np.flatnonzero(whole & special).tolist():
+        _whole(rows, index, host, slots[int(numbers[index])])
+    for index, members in several.items():
+        _several(rows, index, host, [slots[member] for member in members], bins, reject)
+    for index in {*np.flatnonzero(column["implicit_zeros"]).tolist(), *several}:
+        parts = [slots[member] for member in several.get(index, [int(numbers[index])])]
+        if any(part.implicit_zeros for part in parts):
+            _add_zeros(rows, index, host, parts, reject)
     return rows
 
 
-def slot_values(packed: NDArray[np.float32], slot: Slot) -> Floats:
+def slot_values(host: Sequence[NDArray[np.float32]], slot: Slot) -> Floats:
     """The sampled values of a slot, float64 [slot.samples]."""
+    packed = host[slot.device]
     if slot.wide:
         return packed[slot.offset : slot.offset + 2 * slot.samples].view(np.float64)
     return packed[slot.offset : slot.offset + slot.samples].astype(np.float64)
+
+
+def _alike(*columns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The indices of each group of rows that agree in all `columns`."""
+    order = np.lexsort(columns)
+    changes = np.zeros(len(order) - 1, bool)
+    for column in columns:
+        changes |= np.diff(column[order]) != 0
+    return np.split(order, np.flatnonzero(changes) + 1)
 
 
 def _fill(rows: NDArray[np.void], where: NDArray[np.int64], matrix: Floats, bins: int, reject: float) -> None:
@@ -148,37 +160,48 @@ def _count(matrix: Floats, low: Floats, high: Floats, bins: int) -> NDArray[np.i
     return np.bincount(which.ravel(), minlength=len(matrix) * bins).reshape(len(matrix), bins)
 
 
-def _whole(rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slot: Slot) -> None:
+def _whole(rows: NDArray[np.void], index: int, host: Sequence[NDArray[np.float32]], slot: Slot) -> None:
     """Overwrite sample statistics of row `index` by what is known of the whole tensor."""
     row = rows[index]
-    row["min"], row["max"], counts = _range(packed, slot)
+    row["min"], row["max"], counts = _range(host, slot)
     row["nan"], row["posinf"], row["neginf"] = counts
     if slot.moments >= 0 and not any(counts):
-        mean, deviation, nonzero = _read(packed, slot.moments, 3, slot.wide_moments)
+        mean, deviation, nonzero = _read(host[slot.device], slot.moments, 3, slot.wide_moments)
         row["mean"], row["std"] = mean, deviation / np.sqrt(slot.size)
         row["zeros"] = 1.0 - nonzero / slot.size
 
 
-def _whole_of_several(
-    rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slots: Sequence[Slot]
+def _several(
+    rows: NDArray[np.void],
+    index: int,
+    host: Sequence[NDArray[np.float32]],
+    slots: Sequence[Slot],
+    bins: int,
+    reject: float,
 ) -> None:
-    """The same of several tensors that make one row: extremes of all, counts added up."""
+    """Row `index` anew from several tensors: their samples together, extremes of all, counts added up."""
+    rows[index] = np.zeros(1, rows.dtype)[0]
+    values = np.concatenate([slot_values(host, slot) for slot in slots])
+    _fill(rows, np.array([index]), values[None, :], bins, reject)
     row = rows[index]
-    lows, highs, counts = zip(*(_range(packed, slot) for slot in slots), strict=True)
-    row["min"], row["max"] = np.fmin.reduce(lows), np.fmax.reduce(highs)
-    row["nan"], row["posinf"], row["neginf"] = np.sum(counts, axis=0)
+    row["size"] = sum(slot.size for slot in slots)
+    if any(slot.extremes >= 0 for slot in slots):
+        lows, highs, counts = zip(*(_range(host, slot) for slot in slots), strict=True)
+        row["min"], row["max"] = np.fmin.reduce(lows), np.fmax.reduce(highs)
+        row["nan"], row["posinf"], row["neginf"] = np.sum(counts, axis=0)
 
 
-def _range(packed: NDArray[np.float32], slot: Slot) -> tuple[float, float, tuple[int, int, int]]:
+def _range(host: Sequence[NDArray[np.float32]], slot: Slot) -> tuple[float, float, tuple[int, int, int]]:
     """The extremes of the finite values of a whole tensor (NaN if it has none), and its counts of NaN,
     +Inf, -Inf."""
     if slot.extremes < 0:
-        values = slot_values(packed, slot)
+        values = slot_values(host, slot)
         finite = values[np.isfinite(values)]
         found = int(np.isnan(values).sum()), int(np.isposinf(values).sum()), int(np.isneginf(values).sum())
         return (float(finite.min()), float(finite.max()), found) if finite.size else (np.nan, np.nan, found)
     if any(slot.nonfinite):
         return *slot.finite, slot.nonfinite
+    packed = host[slot.device]
     low, high = _read(packed, slot.extremes, 2, slot.wide)
     if slot.counts < 0:
         return low, high, slot.nonfinite
@@ -190,7 +213,11 @@ def _range(packed: NDArray[np.float32], slot: Slot) -> tuple[float, float, tuple
 
 
 def _add_zeros(
-    rows: NDArray[np.void], index: int, packed: NDArray[np.float32], slots: Sequence[Slot], reject: float
+    rows: NDArray[np.void],
+    index: int,
+    host: Sequence[NDArray[np.float32]],
+    slots: Sequence[Slot],
+    reject: float,
 ) -> None:
     """Add to row `index`, made of the stored values of a sparse tensor, the zeros that it does not store.
 
@@ -211,7 +238,7 @@ def _add_zeros(
     row["mean"] = mean
     row["zeros"] = share * row["zeros"] + (1 - share)
     row["min"], row["max"] = min(row["min"], 0.0), max(row["max"], 0.0)
-    values = np.concatenate([slot_values(packed, slot) for slot in slots])
+    values = np.concatenate([slot_values(host, slot) for slot in slots])
     values = _keep(values[None, np.isfinite(values)], reject) if sampled else values[None]
     low, high = min(values.min(initial=0.0), 0.0), max(values.max(initial=0.0), 0.0)
     looked_at = zeros if not sampled else round(zeros * (sampled / stored))
@@ -223,7 +250,7 @@ def _add_zeros(
     row["sampled"] = min(sampled + looked_at, np.iinfo(rows.dtype["sampled"]).max)
 
 
-def _read(packed: NDArray[np.float32], offset: int, count: int, wide: bool) -> list[float]:
+def _read(packed: NDArray[np.float32], offset: int, count: int, wide: int) -> list[float]:
     part = packed[offset : offset + (2 * count if wide else count)]
     values: list[float] = (part.view(np.float64) if wide else part).astype(np.float64).tolist()
     return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,33 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _FIRST_CHUNK = 1 << 15
-
-
-class Slot(NamedTuple):
-    """Where the values of one tensor lie in the packed buffer, in units of float32.
-
-    `samples` values from `offset` (float64 pairs if `wide`); `size` elements of the tensor in all; `extremes`
-    the offset of [min, max] of the whole tensor, -1 where the values are all there is; `nonfinite` the
-    exact counts of NaN, +Inf, -Inf, known here only where they are not zero, with `finite` the extremes
-    of the finite values then; `counts` the offset of the same five numbers where the device holds them;
-    `moments` the offset of [mean, 2-norm of the deviations, number of non-zeros] over the whole tensor, -1
-    if not exact;
-    `start` the first index of the walk; `implicit_zeros` the zeros that a sparse tensor has beside the
-    `size` elements that it stores.
-    """
-
-    offset: int
-    samples: int
-    size: int
-    wide: bool
-    extremes: int = -1
-    counts: int = -1
-    moments: int = -1
-    wide_moments: bool = False
-    start: int = 0
-    nonfinite: tuple[int, int, int] = (0, 0, 0)
-    finite: tuple[float, float] = (math.nan, math.nan)
-    implicit_zeros: int = 0
 
 
 class Packed(NamedTuple):
@@ -54,14 +26,16 @@ class Packed(NamedTuple):
 
 
 class PackedBuffer:
-    """A packed buffer on one device. A place in it is an offset in float32 units.
+    """A packed buffer on one device, the `number`-th of a sampler. A place in it is an offset in float32
+    units.
 
     Lives as long as the sampler: shapes hardly change between steps, so the views that `room` and `pair`
     hand out are kept, which halves the number of operators per tensor.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, number: int) -> None:
         self.device = device
+        self.number = number
         self.wide_ok = device.type != "mps"
         self._allocate(_FIRST_CHUNK)
         self._full: list[Tensor] = []
@@ -80,15 +54,17 @@ class PackedBuffer:
         self._full = []
         self._base = self._used = 0
 
-    def room(self, count: int, wide: bool) -> tuple[int, Tensor]:
-        """Space for `count` numbers: its offset, and the tensor to fill (float64 if `wide`)."""
+    def room(self, count: int, wide: bool, shape: tuple[int, ...] | None = None) -> tuple[int, Tensor]:
+        """Space for `count` numbers: its offset, and the tensor to fill (float64 if `wide`), of `shape` (by
+        default one dimension)."""
         begin = self._reserve(2 * count if wide else count, wide)
-        key = (begin, count, wide)
+        key = (begin, count, wide, shape)
         view = self._views.get(key)
         if view is None:
             with torch.inference_mode(False):
                 view = self._chunk[begin : self._used]
                 view = view.view(torch.float64) if wide else view
+                view = view if shape is None else view.view(shape)
             self._keep(self._views, key, view)
         return self._base + begin, view
 
@@ -134,7 +110,7 @@ class PackedBuffer:
             self._chunk = torch.empty(size, dtype=torch.float32, device=self.device)
         self._size = size
         self.host = self._chunk.numpy() if self.device.type == "cpu" else None
-        self._views: dict[tuple[int, int, bool], Tensor] = {}
+        self._views: dict[tuple[int, int, bool, tuple[int, ...] | None], Tensor] = {}
         self._pairs: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,28 +14,37 @@ from torch import Tensor, nn
 
 from .assemble import Finished
 from .capture.forward import ForwardCapture
-from .capture.graph import GraphBuilder, SeriesKey
+from .capture.graph import GraphBuilder
 from .capture.private import quiet
 from .capture.survey import Survey, own_parameters
-from .capture.values import Taken
 from .faults import Faults
-from .packed import Slot
 from .sampling import Sampler
 from .schema import Graph, Phase, Status, StepInfo
+from .slots import Taken
 
-Slots = dict[int, tuple[torch.device, list[Slot]]]
 
+class _Parameters:
+    """The parameters of a record, as columns: the module's entry and the parameter's position in it, the
+    slots of value and gradient, and of the value after the update (None before it)."""
 
-@dataclass
-class _ParameterTaken:
-    """A parameter of a record: where its entry is, and what was sampled."""
+    def __init__(self) -> None:
+        self.entries: list[int] = []
+        self.positions: list[int] = []
+        self.values: list[Taken] = []
+        self.grads: list[Taken] = []
+        self.after: list[Taken | None] = []
+        self.tensors: list[weakref.ref[Tensor]] = []
 
-    module: int
-    index: int
-    value: Taken
-    grad: Taken
-    tensor: weakref.ref[Tensor]
-    after: Taken | None = None
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, entry: int, position: int, value: Taken, grad: Taken, tensor: Tensor) -> None:
+        self.entries.append(entry)
+        self.positions.append(position)
+        self.values.append(value)
+        self.grads.append(grad)
+        self.after.append(None)
+        self.tensors.append(weakref.ref(tensor))
 
 
 class Forward(NamedTuple):
@@ -66,7 +76,7 @@ class Record:
     found_inf: Taken | None = None
     skipped: bool = False
     gradients_due: bool = False
-    parameters: list[_ParameterTaken] = field(default_factory=list)
+    parameters: _Parameters = field(default_factory=_Parameters)
     thread: threading.Thread = field(default_factory=threading.current_thread)
     passed_by: int = 0
 
@@ -99,7 +109,8 @@ class Record:
         if "params" not in self.log and "params_grad" not in self.log:
             return
         self.gradients_due = not complete
-        cache: dict[int, tuple[Taken, Taken]] = {}
+        parameters = self.parameters
+        cache: dict[int, int] = {}
         with quiet():
             for module, path in self.survey.paths.items():
                 own = list(own_parameters(module))
@@ -107,54 +118,57 @@ class Record:
                     continue
                 entry, position = self.builder.refresh(module, self.survey, own)
                 for name, parameter in own:
-                    taken = cache.get(id(parameter))
-                    if taken is None:
+                    before = cache.get(id(parameter))
+                    if before is None:
+                        cache[id(parameter)] = len(parameters)
                         value = self._take("params", path, parameter)
-                        grad = self._take("params_grad", path, parameter) if complete else Status.NO_BACKWARD
-                        taken = cache[id(parameter)] = value, grad
-                    reference = weakref.ref(parameter)
-                    self.parameters.append(_ParameterTaken(entry, position[name], *taken, reference))
+                        grad = self._take("params_grad", path, parameter) if complete else -Status.NO_BACKWARD
+                    else:
+                        value, grad = parameters.values[before], parameters.grads[before]
+                    parameters.add(entry, position[name], value, grad, parameter)
 
     def take_gradients(self) -> None:
         """Sample the gradients that `take_parameters` has left, as they stand."""
         if not self.gradients_due:
             return
         self.gradients_due = False
+        parameters = self.parameters
         cache: dict[int, Taken] = {}
         with quiet():
-            for taken in self.parameters:
-                parameter = taken.tensor()
+            for index, entry in enumerate(parameters.entries):
+                parameter = parameters.tensors[index]()
                 if parameter is None:
                     continue
                 if id(parameter) not in cache:
-                    path = self.builder.modules[taken.module].path
+                    path = self.builder.modules[entry].path
                     cache[id(parameter)] = self._take("params_grad", path, parameter)
-                taken.grad = cache[id(parameter)]
+                parameters.grads[index] = cache[id(parameter)]
 
     def _take(self, kind: str, path: str, parameter: Tensor) -> Taken:
         """What is to be recorded of `kind`, "params" or "params_grad"."""
         if kind not in self.log:
-            return Status.NOT_RUN
+            return -Status.NOT_RUN
         try:
             if torch.nn.parameter.is_lazy(parameter):
-                return Status.LAZY
+                return -Status.LAZY
             if kind == "params":
                 return self.sampler.take(_local(parameter))
             if parameter.grad is not None:
                 return self.sampler.take(_local(parameter.grad))
-            return Status.NO_GRADIENT if parameter.requires_grad else Status.FROZEN
+            return -Status.NO_GRADIENT if parameter.requires_grad else -Status.FROZEN
         except Exception as error:
             self.faults.report(path, "a parameter", error)
-            return Status.FAULT
+            return -Status.FAULT
 
     def take_updates(self) -> None:
         """Sample the updated parameters at the same elements."""
+        parameters = self.parameters
         with quiet():
-            for taken in self.parameters:
-                parameter = taken.tensor()
-                if parameter is not None and isinstance(taken.value, tuple) and parameter.grad is not None:
+            for index, value in enumerate(parameters.values):
+                parameter = parameters.tensors[index]()
+                if parameter is not None and value >= 0 and parameter.grad is not None:
                     try:
-                        taken.after = self.sampler.take(_local(parameter), taken.value[1].start)
+                        parameters.after[index] = self.sampler.take(_local(parameter), value)
                     except Exception as error:
                         self.faults.report("", "an updated parameter", error)
 
@@ -179,34 +193,26 @@ class Record:
     def finished(self, info: StepInfo, graph: Graph | None) -> Finished:
         """All that was taken, by series; ends the sampler's record."""
         builder = self.builder
-        slots: Slots = {}
-        blank: list[tuple[int, int]] = []
-
-        def place(key: SeriesKey, taken: Taken) -> None:
-            series = builder.series_of.get(key)
-            if series is None:
-                return
-            if isinstance(taken, tuple):
-                slots[series] = (taken[0], [taken[1]])
-            else:
-                blank.append((series, taken))
-
+        placed = _Placed()
         with quiet():
             forward = self.chosen
             if forward is not None:
-                self._place_forward(forward, place, slots)
+                self._place_forward(forward, placed)
             else:
-                unseen = (i for i, series in enumerate(builder.series) if series.node >= 0)
-                blank += [(i, Status.NOT_OBSERVED) for i in unseen]
-            updates = []
-            for taken in self.parameters:
-                value = SeriesKey(-1, taken.module, "param", "value", taken.index)
-                place(value, taken.value)
-                place(value._replace(kind="grad"), taken.grad)
-                if isinstance(taken.value, tuple) and isinstance(taken.after, tuple):
-                    device, old = taken.value
-                    updates.append((builder.series_of[value], device, old, taken.after[1]))
-            packed = self.sampler.finish()
+                for index, series in enumerate(builder.series):
+                    if series.node >= 0:
+                        placed.put(index, -Status.NOT_OBSERVED)
+            updates = array("q")
+            taken = self.parameters
+            for entry, position, value, grad, after in zip(
+                taken.entries, taken.positions, taken.values, taken.grads, taken.after, strict=True
+            ):
+                at = builder.series_of_module(entry)
+                placed.put_at(at.values, position, value)
+                placed.put_at(at.grads, position, grad)
+                if value >= 0 and after is not None and after >= 0:
+                    updates.extend((at.values[position], value, after))
+            samples = self.sampler.finish()
         return Finished(
             self.phase,
             info,
@@ -214,27 +220,25 @@ class Record:
             len(builder.series),
             builder.nodes,
             len(builder.nodes),
-            list(slots),
-            [its for _, its in slots.values()],
-            [device for device, _ in slots.values()],
-            blank,
+            placed.sampled,
+            placed.numbers,
+            placed.several,
+            placed.blank,
+            placed.reasons,
             updates,
-            packed,
-            self.scale if isinstance(self.scale, tuple) else None,
+            samples,
+            self.scale if self.scale is not None and self.scale >= 0 else None,
             self.parameters_scaled,
-            self.found_inf if isinstance(self.found_inf, tuple) else None,
-            self.sampler.wide,
+            self.found_inf if self.found_inf is not None and self.found_inf >= 0 else None,
             graph,
         )
 
-    def _place_forward(
-        self, forward: Forward, place: Callable[[SeriesKey, Taken], None], slots: Slots
-    ) -> None:
-        capture = forward.capture
+    def _place_forward(self, forward: Forward, placed: _Placed) -> None:
+        capture, builder = forward.capture, self.builder
         for key, value in capture.taken.items():
             node = forward.nodes.get(key.call)
             if node is not None:
-                place(SeriesKey(node, -1, key.group, "value", key.port), value)
+                placed.put_at(builder.series_of_node(node, key.group).values, key.port, value)
         if "io_grad" not in self.log:
             return
         gradients = capture.gradients()
@@ -242,16 +246,42 @@ class Record:
             node = forward.nodes.get(key.call)
             if node is None:
                 continue
-            series = SeriesKey(node, -1, key.group, "grad", key.port)
+            at = builder.series_of_node(node, key.group).grads
+            if key.port >= len(at):
+                continue
             passes = gradients.get(key)
             if not passes:
-                place(series, capture.why_no_gradient(key, self.phase == "eval", self.backward))
+                reason = capture.why_no_gradient(key, self.phase == "eval", self.backward)
+                placed.put_at(at, key.port, -reason)
                 continue
-            good = [one for one in passes if isinstance(one, tuple)]
-            place(series, good[0] if good else passes[0])
+            good = [taken for taken in passes if taken >= 0]
+            placed.put_at(at, key.port, good[0] if good else passes[0])
             if len(good) > 1:
-                index = self.builder.series_of[series]
-                slots[index] = (good[0][0], [slot for device, slot in good if device == good[0][0]])
+                placed.several[len(placed.sampled) - 1] = good
+
+
+class _Placed:
+    """Slots and reasons by series, see `Finished`."""
+
+    def __init__(self) -> None:
+        self.sampled = array("q")
+        self.numbers = array("q")
+        self.blank = array("q")
+        self.reasons = array("q")
+        self.several: dict[int, list[int]] = {}
+
+    def put(self, series: int, taken: Taken) -> None:
+        if taken >= 0:
+            self.sampled.append(series)
+            self.numbers.append(taken)
+        else:
+            self.blank.append(series)
+            self.reasons.append(-taken)
+
+    def put_at(self, series: list[int], position: int, taken: Taken) -> None:
+        """The same by position among the ports of a node or the parameters of a module, if recorded."""
+        if position < len(series):
+            self.put(series[position], taken)
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -20,17 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .packed import Packed, PackedBuffer, Slot, to_host
+from .packed import Packed, PackedBuffer, to_host
 from .schema import Status
+from .slots import Slots, Taken
 from .whole import (
     DIRECT,
     DOUBLE,
     WIDE,
+    count_nonfinite,
     count_on_device,
     deviation,
     extremes_of,
     mend,
-    nonfinite,
     plain,
     row_norms,
     sparse_norms,
@@ -40,6 +41,8 @@ from .whole import (
 
 _TAKEN = DIRECT | {torch.bool, torch.complex64, torch.complex128}
 """Dtypes that `torch.take` knows on the CPU."""
+
+_NONE = np.zeros(0, np.float32)
 
 
 class _Plan(NamedTuple):
@@ -53,6 +56,24 @@ class _Plan(NamedTuple):
     walk: NDArray[np.int64]
 
 
+class Samples(NamedTuple):
+    """What a record has sampled: its slots, the buffers that they lie in (by number of the device), and
+    whether there are float64 tensors among them, whose statistics float32 may not hold."""
+
+    slots: Slots
+    packed: list[Packed]
+    wide: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return sum(4 * packed.tensor.numel() for packed in self.packed) + 112 * len(self.slots)
+
+    def host(self) -> list[NDArray[np.float32]]:
+        """The buffers, once they have arrived."""
+        return [packed.host() for packed in self.packed]
+
+
 class Sampler:
     """Packs tensors of one logged step; `begin`, then `take` and `norms`, then `finish`.
 
@@ -63,8 +84,9 @@ class Sampler:
     def __init__(self, sample_n: int | None = 100, *, exact: bool = False, seed: int = 0) -> None:
         self.sample_n = sample_n
         self.exact = exact
-        self.wide = False
-        """Whether the record holds float64 tensors, whose statistics float32 may not hold."""
+        self.slots = Slots()
+        """Those of the record that is open."""
+        self._wide = False
         self._random = random.Random(seed)
         self._plans: dict[tuple[Any, Any], _Plan] = {}
         self._buffers: dict[torch.device, PackedBuffer] = {}
@@ -73,26 +95,28 @@ class Sampler:
         """Start a record: drops whatever an unfinished one left."""
         for buffer in self._buffers.values():
             buffer.begin()
-        self.wide = False
+        self.slots = Slots()
+        self._wide = False
 
-    def finish(self) -> dict[torch.device, Packed]:
-        """The packed buffer of each device, copied to the host without waiting."""
-        packed = {}
-        for device, buffer in self._buffers.items():
-            if buffer.used:
-                packed[device] = to_host(buffer.joined())
-                buffer.begin()
-        return packed
+    def finish(self) -> Samples:
+        """All that the record has, the buffers copied to the host without waiting."""
+        packed = [
+            to_host(buffer.joined()) if buffer.used else Packed(torch.from_numpy(_NONE), None)
+            for buffer in self._buffers.values()
+        ]
+        samples = Samples(self.slots, packed, self._wide)
+        self.begin()
+        return samples
 
-    def take(self, tensor: Tensor, start: int | None = None) -> tuple[torch.device, Slot] | int:
+    def take(self, tensor: Tensor, like: Taken | None = None) -> Taken:
         """Sample `tensor` (any shape, any dtype); complex values by magnitude, booleans as 0 and 1.
 
-        Returns the device and slot, or the `Status` that says why there is none. `start` repeats the
-        walk of an earlier slot of a tensor of the same shape and strides, and that alone: no extremes.
+        `like` repeats the walk of an earlier slot, of a tensor of the same shape and strides, and that
+        alone: no extremes.
         """
         status = unreadable(tensor)
         if status:
-            return status
+            return -status
         if tensor.layout != torch.strided:
             return self._take_sparse(tensor)
         if tensor.is_quantized:
@@ -101,32 +125,33 @@ class Sampler:
             tensor = tensor.resolve_neg()
         plan = self._plan(tensor)
         if plan.size == 0:
-            return Status.EMPTY
+            return -Status.EMPTY
         dtype = tensor.dtype
         wide = dtype in WIDE and tensor.device.type != "mps"
-        self.wide = self.wide or (wide and dtype in DOUBLE)
+        if wide and dtype in DOUBLE:
+            self._wide = True
         buffer = self._buffer(tensor.device)
-        offset, target = buffer.room(plan.samples, wide)
         if plan.samples == plan.size:
-            target.copy_(plain(tensor).reshape(-1))
-            return tensor.device, Slot(offset, plan.samples, plan.size, wide)
-        again = start is not None
-        if start is None:
-            start = self._random.randrange(plan.size)
+            offset, target = buffer.room(plan.size, wide, tensor.shape)
+            target.copy_(tensor.abs() if dtype.is_complex else tensor)
+            return self.slots.add(offset, plan.size, plan.size, wide, device=buffer.number)
+        offset, target = buffer.room(plan.samples, wide)
+        start = int(self._random.random() * plan.size) if like is None else self.slots[like].start
         _walk(tensor, plan, start, target)
-        slot = Slot(offset, plan.samples, plan.size, wide, start=start)
-        return tensor.device, slot if again else self._whole(tensor, buffer, slot)
+        if like is not None:
+            return self.slots.add(offset, plan.samples, plan.size, wide, start=start, device=buffer.number)
+        return self._whole(tensor, buffer, offset, plan, wide, start)
 
-    def norms(self, gradient: Tensor) -> tuple[torch.device, Slot] | int:
+    def norms(self, gradient: Tensor) -> Taken:
         """The 2-norm of each sample of `gradient`, flattened to batch x rest (first dimension: batch; a
-        zero-dimensional gradient is one sample). Same result and reasons as `take`."""
+        zero-dimensional gradient is one sample)."""
         status = unreadable(gradient)
         if status:
-            return status
+            return -status
         if gradient.layout != torch.strided:
             gradient = sparse_norms(gradient)
         if gradient.numel() == 0:
-            return Status.EMPTY
+            return -Status.EMPTY
         if gradient.dim() == 0:
             gradient = gradient.reshape(1)
         batch = gradient.shape[0]
@@ -137,30 +162,34 @@ class Sampler:
             if on_host:
                 mend(gradient, norms, norms.numpy())
             return self.take(norms)
-        self.wide = self.wide or wide
+        if wide:
+            self._wide = True
         buffer = self._buffer(gradient.device)
         offset, target = buffer.room(batch, wide)
         row_norms(gradient, target)
         if on_host:
             mend(gradient, target, buffer.read(offset, batch, wide))
-        return gradient.device, Slot(offset, batch, batch, wide)
+        return self.slots.add(offset, batch, batch, wide, device=buffer.number)
 
-    def _take_sparse(self, tensor: Tensor) -> tuple[torch.device, Slot] | int:
+    def _take_sparse(self, tensor: Tensor) -> Taken:
         """The stored values, each once; the other elements are only counted."""
         values = stored(tensor)
         zeros = tensor.numel() - values.numel()
         if not zeros:
             return self.take(values)
         if not values.numel():
-            offset, _ = self._buffer(tensor.device).room(0, False)
-            return tensor.device, Slot(offset, 0, 0, False, implicit_zeros=zeros)
+            buffer = self._buffer(tensor.device)
+            offset, _ = buffer.room(0, False)
+            return self.slots.add(offset, 0, 0, False, implicit_zeros=zeros, device=buffer.number)
         taken = self.take(values)
-        return taken if isinstance(taken, int) else (taken[0], taken[1]._replace(implicit_zeros=zeros))
+        if taken >= 0:
+            self.slots.change(taken, "implicit_zeros", zeros)
+        return taken
 
     def _buffer(self, device: torch.device) -> PackedBuffer:
         buffer = self._buffers.get(device)
         if buffer is None:
-            buffer = self._buffers[device] = PackedBuffer(device)
+            buffer = self._buffers[device] = PackedBuffer(device, len(self._buffers))
         return buffer
 
     def _plan(self, tensor: Tensor) -> _Plan:
@@ -172,38 +201,54 @@ class Sampler:
             plan = self._plans[key] = make_plan(tensor.shape, tensor.stride(), self.sample_n)
         return plan
 
-    def _whole(self, tensor: Tensor, buffer: PackedBuffer, slot: Slot) -> Slot:
-        """Add what needs a pass over all elements: extremes, counts of non-finite values, moments."""
-        at, low, high = buffer.pair(slot.wide)
-        slot = slot._replace(extremes=at)
+    def _whole(
+        self, tensor: Tensor, buffer: PackedBuffer, offset: int, plan: _Plan, wide: bool, start: int
+    ) -> Taken:
+        """A slot with what needs a pass over all elements: extremes, counts of non-finite values, moments."""
+        extremes, low, high = buffer.pair(wide)
         if tensor.dtype == low.dtype:
             torch.aminmax(tensor, out=(low, high))
         else:
             found = extremes_of(tensor)
             low.copy_(found[0])
             high.copy_(found[1])
+        counts = moments = -1
+        nonfinite, finite = (0, 0, 0), None
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
             if buffer.host is not None:
                 # On the host a look is free: count only where the pass met a NaN or an Inf.
-                seen = buffer.read(at, 2, slot.wide)
+                seen = buffer.read(extremes, 2, wide)
                 if not (math.isfinite(seen[0]) and math.isfinite(seen[1])):
-                    counts, finite = nonfinite(tensor)
-                    slot = slot._replace(nonfinite=counts, finite=finite)
+                    nonfinite, finite = count_nonfinite(tensor)
             else:
-                where, counted = buffer.room(5, slot.wide)
-                slot = slot._replace(counts=where)
+                counts, counted = buffer.room(5, wide)
                 count_on_device(tensor, counted)
         if self.exact:
-            where, moments = buffer.room(3, buffer.wide_ok)
-            slot = slot._replace(moments=where, wide_moments=buffer.wide_ok)
-            values = plain(tensor)
-            if values.dtype not in (torch.float32, torch.float64):
-                wide = tensor.dtype in WIDE and buffer.wide_ok
-                values = values.to(torch.float64 if wide else torch.float32)
-            mean = values.mean()
-            moments[0], moments[1] = mean, deviation(values, mean, high - low)
-            moments[2] = torch.count_nonzero(values)
-        return slot
+            moments, target = buffer.room(3, buffer.wide_ok)
+            self._moments(tensor, buffer, high - low, target)
+        return self.slots.add(
+            offset,
+            plan.samples,
+            plan.size,
+            wide,
+            extremes,
+            counts,
+            moments,
+            buffer.wide_ok,
+            start,
+            *nonfinite,
+            device=buffer.number,
+            finite=finite,
+        )
+
+    def _moments(self, tensor: Tensor, buffer: PackedBuffer, span: Tensor, target: Tensor) -> None:
+        values = plain(tensor)
+        if values.dtype not in (torch.float32, torch.float64):
+            wide = tensor.dtype in WIDE and buffer.wide_ok
+            values = values.to(torch.float64 if wide else torch.float32)
+        mean = values.mean()
+        target[0], target[1] = mean, deviation(values, mean, span)
+        target[2] = torch.count_nonzero(values)
 
 
 def make_plan(shape: torch.Size, strides: tuple[int, ...], sample_n: int | None) -> _Plan:

@@ -94,7 +94,7 @@ def extremes_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(lows).min(), torch.stack(highs).max()
 
 
-def nonfinite(tensor: Tensor) -> tuple[tuple[int, int, int], tuple[float, float]]:
+def count_nonfinite(tensor: Tensor) -> tuple[tuple[int, int, int], tuple[float, float]]:
     """Counts of NaN, +Inf, -Inf and the extremes of the finite values (NaN if none), on the host."""
     nan = positive = negative = 0
     low, high = math.inf, -math.inf

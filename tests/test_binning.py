@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tensorboard_torchexplorer.binning import bin_rows
-from tensorboard_torchexplorer.packed import Slot
-from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.slots import Slots
 
 values32 = arrays(np.float32, st.integers(1, 60), elements=st.floats(width=32))
 values64 = arrays(np.float64, st.integers(1, 60), elements=st.floats())
@@ -23,11 +22,11 @@ def rows_of(*tensors: np.ndarray, bins: int = 30, reject: float = 0.1):
     wide = tensors[0].dtype == np.float64
     unit = 2 if wide else 1
     packed = np.concatenate(tensors).view(np.float32)
-    slots, offset = [], 0
+    slots, offset = Slots(), 0
     for tensor in tensors:
-        slots.append([Slot(offset, len(tensor), len(tensor), wide)])
+        slots.add(offset, len(tensor), len(tensor), wide)
         offset += unit * len(tensor)
-    return bin_rows(packed, slots, bins, reject)
+    return bin_rows([packed], slots, np.arange(len(slots)), {}, bins, reject)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -104,10 +103,20 @@ def test_the_smallest_and_the_largest_float64_together():
 
 
 def test_several_passes_make_one_histogram():
-    packed = np.arange(10, dtype=np.float32)
-    row = bin_rows(packed, [[Slot(0, 4, 4, False), Slot(6, 4, 4, False)]], 4, 0.0)[0]
+    slots = Slots()
+    passes = [slots.add(0, 4, 4, False), slots.add(6, 4, 4, False)]
+    row = bin_rows([np.arange(10, dtype=np.float32)], slots, np.array(passes[:1]), {0: passes}, 4, 0.0)[0]
     assert (row["size"], row["min"], row["max"], row["counts"].sum()) == (8, 0, 9, 8)
 
 
-def test_a_series_without_slots_is_empty():
-    assert bin_rows(np.zeros(0, np.float32), [[]], 4, 0.0)["status"][0] == Status.EMPTY
+def test_several_devices_have_buffers_of_their_own():
+    slots, hosts = Slots(), [np.arange(4, dtype=np.float32), np.arange(10, 14, dtype=np.float32)]
+    for device in (1, 0, 1):
+        slots.add(0, 4, 4, False, extremes=2, device=device)
+    rows = bin_rows(hosts, slots, np.arange(3), {}, 4, 0.0)
+    assert rows["low"].tolist() == [10, 0, 10]
+    assert rows["max"].tolist() == [13, 3, 13]
+
+
+def test_no_series_no_rows():
+    assert len(bin_rows([], Slots(), np.zeros(0, np.int64), {}, 4, 0.0)) == 0

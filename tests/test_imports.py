@@ -23,9 +23,10 @@ MAY_REACH = {
     "rows": {"schema"},
     "events": {"schema", "schema_json", "rows"},
     "packed": set(),
+    "slots": set(),
     "whole": {"schema"},
-    "sampling": {"schema", "packed", "whole"},
-    "capture": {"schema", "sampling", "packed", "whole"},
+    "sampling": {"schema", "slots", "packed", "whole"},
+    "capture": {"schema", "sampling", "slots", "packed", "whole"},
 }
 
 # What they never reach of others, in the same sense.

@@ -13,11 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorboard_torchexplorer.binning import bin_rows, slot_values
-from tensorboard_torchexplorer.packed import Slot
 from tensorboard_torchexplorer.sampling import Sampler, make_plan, walk_indices
 from tensorboard_torchexplorer.schema import Status
-
-CPU = torch.device("cpu")
 
 
 def sample(tensor: Tensor, sample_n: int | None = 100, *, exact: bool = False, seed: int = 0):
@@ -26,9 +23,19 @@ def sample(tensor: Tensor, sample_n: int | None = 100, *, exact: bool = False, s
     sampler.begin()
     with torch.no_grad():
         taken = sampler.take(tensor)
-    assert isinstance(taken, tuple), f"status {taken}"
-    packed = sampler.finish()[CPU].host()
-    return taken[1], slot_values(packed, taken[1]), bin_rows(packed, [[taken[1]]], 30, 0.0)[0]
+    assert taken >= 0, f"status {-taken}"
+    slots, host = finished(sampler)
+    return slots[taken], slot_values(host, slots[taken]), row_of(host, slots, taken)
+
+
+def finished(sampler: Sampler):
+    """The slots of a record, and its buffers on the host."""
+    samples = sampler.finish()
+    return samples.slots, samples.host()
+
+
+def row_of(host, slots, number: int):
+    return bin_rows(host, slots, np.array([number]), {}, 30, 0.0)[0]
 
 
 def norms(gradient: Tensor) -> np.ndarray:
@@ -36,8 +43,9 @@ def norms(gradient: Tensor) -> np.ndarray:
     sampler.begin()
     with torch.no_grad():
         taken = sampler.norms(gradient)
-    assert isinstance(taken, tuple), f"status {taken}"
-    return slot_values(sampler.finish()[CPU].host(), taken[1])
+    assert taken >= 0, f"status {-taken}"
+    slots, host = finished(sampler)
+    return slot_values(host, slots[taken])
 
 
 LAYOUTS = {
@@ -58,8 +66,9 @@ def test_every_element_is_picked_equally_often(layout):
     hits = np.zeros(int(tensor.max()) + 1)
     for _ in range(draws):
         sampler.begin()
-        _, slot = sampler.take(tensor)
-        values = slot_values(sampler.finish()[CPU].host(), slot).astype(int)
+        number = sampler.take(tensor)
+        slots, host = finished(sampler)
+        values = slot_values(host, slots[number]).astype(int)
         hits[values] += 1
         assert len(np.unique(values)) == sample_n
     counts = hits[tensor.reshape(-1).long().numpy()]
@@ -103,11 +112,13 @@ def test_the_walk_can_be_repeated():
     tensor = torch.randn(50, 70)
     sampler = Sampler(100)
     sampler.begin()
-    _, first = sampler.take(tensor)
+    first = sampler.take(tensor)
     tensor += 1
-    _, second = sampler.take(tensor, first.start)
-    packed = sampler.finish()[CPU].host()
-    np.testing.assert_allclose(slot_values(packed, second) - slot_values(packed, first), 1, atol=1e-5)
+    second = sampler.take(tensor, first)
+    slots, host = finished(sampler)
+    np.testing.assert_allclose(
+        slot_values(host, slots[second]) - slot_values(host, slots[first]), 1, atol=1e-5
+    )
 
 
 DTYPES = [
@@ -209,8 +220,8 @@ def test_what_cannot_be_sampled_says_why(name):
     tensor = make()
     sampler = Sampler()
     sampler.begin()
-    assert sampler.take(tensor) == status
-    assert sampler.norms(tensor) == status
+    assert sampler.take(tensor) == -status
+    assert sampler.norms(tensor) == -status
 
 
 def test_norms_are_one_per_sample():
@@ -238,9 +249,10 @@ def test_a_huge_batch_of_norms_is_sampled():
     sampler = Sampler(100)
     sampler.begin()
     with torch.no_grad():
-        _, slot = sampler.norms(torch.arange(50_000.0).reshape(-1, 1))
-    row = bin_rows(sampler.finish()[CPU].host(), [[slot]], 30, 0.0)[0]
-    assert (slot.samples, slot.size) == (100, 50_000)
+        number = sampler.norms(torch.arange(50_000.0).reshape(-1, 1))
+    slots, host = finished(sampler)
+    row = row_of(host, slots, number)
+    assert (slots[number].samples, slots[number].size) == (100, 50_000)
     assert (row["min"], row["max"]) == (0, 49_999)
 
 
@@ -254,10 +266,10 @@ def test_many_tensors_share_one_buffer_and_keep_their_values():
             torch.randint(-99, 99, (1 + 997 * i % 5000,), generator=generator).to(dtypes[i % 4])
             for i in range(200)
         ]
-        slots = [sampler.take(tensor)[1] for tensor in tensors]
-        packed = sampler.finish()[CPU].host()
-        for tensor, slot in zip(tensors, slots, strict=True):
-            np.testing.assert_array_equal(slot_values(packed, slot), tensor.double().numpy())
+        numbers = [sampler.take(tensor) for tensor in tensors]
+        slots, host = finished(sampler)
+        for tensor, number in zip(tensors, numbers, strict=True):
+            np.testing.assert_array_equal(slot_values(host, slots[number]), tensor.double().numpy())
 
 
 class _CountCopies(TorchDispatchMode):
@@ -302,5 +314,5 @@ def test_records_in_inference_mode_can_be_followed_by_normal_ones():
     with torch.inference_mode():
         taken = [sampler.take(torch.ones(20))]
     taken.append(sampler.take(torch.ones(20)))
-    packed = sampler.finish()[CPU].host()
-    assert all(isinstance(t[1], Slot) and slot_values(packed, t[1]).sum() == 10 for t in taken)
+    slots, host = finished(sampler)
+    assert [slot_values(host, slots[number]).sum() for number in taken] == [10, 10]

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..schema import Port
+from ..slots import Taken
 from .calls import Call, Observer, port
 from .gradients import EdgePort, ports_of
 from .survey import weights_in_effect
 from .tap import Measure, PortKey, Report, Tap, Wanted
-from .values import Taken, ValueObserver
+from .values import ValueObserver
 
 Value = TypeVar("Value")
 
@@ -133,9 +134,9 @@ class Attachments:
             name = _numbered(attached.port.name, names)
             names.add(name)
             key = PortKey(call.index, "output", len(call.outputs))
-            self.names.setdefault(call.index, []).append((attached.port.name, key.port))
-            call.outputs.append(replace(attached.port, name=name))
-            call.notes.append(f"{attached.note}: {name}")
+            self.names.setdefault(call.index, []).append((attached.port.name, len(call.outputs)))
+            call.outputs = [*call.outputs, replace(attached.port, name=name)]
+            call.notes = (*call.notes, f"{attached.note}: {name}")
             if self._values is not None and attached.taken is not None:
                 self._values.taken[key] = attached.taken
             if attached.place is not None:

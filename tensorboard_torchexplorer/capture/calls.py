@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from ..schema import ROOT_ID, EdgeKind, End, Port
 from .leaves import argument_leaves, result_leaves
-from .private import current_graph_task, of_all_samples, sequence_number, without_torch_function
+from .private import (
+    current_graph_task,
+    forward_hooks,
+    of_all_samples,
+    sequence_number,
+    without_torch_function,
+)
 
 Link = tuple[End, End]
+
+
+_NO_LINKS: Mapping[Link, tuple[EdgeKind, bool]] = MappingProxyType({})
 
 
 class Call:
@@ -27,15 +38,16 @@ class Call:
     `index` is the position among all calls of the forward, `position` that among the children of
     `parent`, `number` counts the calls of the same module within the parent. `start` and `end` bound
     the autograd sequence numbers of the nodes made inside (`start <= seq < end`; thread local, so
-    they hold for nodes made in the calling thread). `links` are filled by the structure tracer:
+    they hold for nodes made in the calling thread). `links` are set by the structure tracer:
     (source, target) -> (kind, implicit), where an `End` of kind "node" counts the children.
-    Holds no tensor and no autograd node.
+    Holds no tensor and no autograd node, and nothing that it has no use for: a logged forward makes
+    thousands, and each object more brings Python's cycle collector nearer.
     """
 
     __slots__ = (
+        "_counts",
         "arguments",
         "children",
-        "counts",
         "end",
         "failed",
         "id",
@@ -57,23 +69,30 @@ class Call:
         self.path = path
         self.parent = parent
         self.index = index
-        self.children: list[Call] = []
-        self.counts: dict[nn.Module, int] = {}
-        self.inputs: list[Port] = []
-        self.outputs: list[Port] = []
-        self.arguments: list[tuple[str, str]] = []
-        self.notes: list[str] = []
-        self.links: dict[Link, tuple[EdgeKind, bool]] = {}
+        self.children: Sequence[Call] = ()
+        self.inputs: Sequence[Port] = ()
+        self.outputs: Sequence[Port] = ()
+        self.arguments: Sequence[tuple[str, str]] = ()
+        self.notes: tuple[str, ...] = ()
+        self.links: Mapping[Link, tuple[EdgeKind, bool]] = _NO_LINKS
+        self._counts: dict[nn.Module, int] | None = None
         self.failed = False
         self.start = self.end = 0
         if parent is None:
             self.position, self.number, self.id = 0, 0, ROOT_ID
         else:
-            self.position = len(parent.children)
-            self.number = parent.counts.get(module, 0)
-            parent.counts[module] = self.number + 1
-            parent.children.append(self)
+            self.position, self.number = parent._adopt(self)
             self.id = call_id(parent, path, self.number)
+
+    def _adopt(self, child: Call) -> tuple[int, int]:
+        """The position of a new child, and its number among the calls of its module."""
+        if self._counts is None:
+            self.children, self._counts = [], {}
+        assert isinstance(self.children, list)
+        number = self._counts.get(child.module, 0)
+        self._counts[child.module] = number + 1
+        self.children.append(child)
+        return len(self.children) - 1, number
 
     def __repr__(self) -> str:
         return f"Call({self.id!r})"
@@ -107,14 +126,36 @@ class Observer(Protocol):
         Exception. Not called for a call that another one interrupts, like KeyboardInterrupt."""
 
 
+_MAX_PORTS = 65536
+_ports: dict[tuple[str, torch.Size, torch.dtype, bool], Port] = {}
+
+
 def port(name: str, tensor: Tensor) -> Port:
+    """What a tensor looks like as an argument or result `name`. The same object for what looks the same:
+    ports hardly change from step to step."""
+    requires_grad = of_all_samples(tensor).requires_grad
+    dtype = tensor.dtype
+    if tensor.is_nested:
+        return Port(name, _nested_shape(tensor), _name_of(dtype), requires_grad)
+    key = (name, tensor.shape, dtype, requires_grad)
+    known = _ports.get(key)
+    if known is None:
+        if len(_ports) >= _MAX_PORTS:  # shapes that never repeat
+            _ports.clear()
+        known = _ports[key] = Port(name, list(tensor.shape), _name_of(dtype), requires_grad)
+    return known
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _nested_shape(tensor: Tensor) -> list[int | None] | None:
+    """None for a ragged dimension, which is a symbol; none at all for a nested tensor of the old kind."""
     try:
-        # The ragged dimension of a jagged tensor is a symbol.
-        shape: list[int | None] | None = [n if type(n) is int else None for n in tensor.shape]
-    except RuntimeError:  # a nested tensor of the old kind has no shape
-        shape = None
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return Port(name, shape, dtype, of_all_samples(tensor).requires_grad)
+        return [n if type(n) is int else None for n in tensor.shape]
+    except RuntimeError:
+        return None
 
 
 SLOT = "_compiled_call_impl"
@@ -166,30 +207,22 @@ class CallTree:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Hooks on all modules for the length of the block."""
-        handles = []
         self._slotted = fusable(self.paths)
         slots = []
-        try:
-            for module in self.paths:
-                if module in self._slotted:
+        # ScriptModule overrides the methods that register hooks to raise, but its calls do pass them.
+        with forward_hooks([m for m in self.paths if m not in self._slotted], self._before, self._after):
+            try:
+                for module in self._slotted:
                     before = module.__dict__.get(SLOT)
                     slots.append((module, before))
                     module.__dict__[SLOT] = self._slot(module, before)
-                    continue
-                # Unbound: ScriptModule overrides these to raise, but its calls do pass the hooks.
-                handles.append(nn.Module.register_forward_pre_hook(module, self._before, with_kwargs=True))
-                handles.append(
-                    nn.Module.register_forward_hook(module, self._after, with_kwargs=True, always_call=True)
-                )
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for module, before in reversed(slots):
-                if before is None:
-                    module.__dict__.pop(SLOT, None)
-                else:
-                    module.__dict__[SLOT] = before
+                yield
+            finally:
+                for module, before in reversed(slots):
+                    if before is None:
+                        module.__dict__.pop(SLOT, None)
+                    else:
+                        module.__dict__[SLOT] = before
 
     def seen(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What to call in the place of the root's `forward` so that the root's own call is watched, too."""

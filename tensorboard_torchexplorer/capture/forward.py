@@ -11,6 +11,7 @@ from torch import nn
 
 from ..sampling import Sampler
 from ..schema import Status
+from ..slots import Taken
 from .attachments import Attachments
 from .calls import Call, CallTree, Observer
 from .gradients import GradientObserver
@@ -18,7 +19,7 @@ from .leaves import with_sources
 from .recompute import Recompute
 from .structure import StructureTracer
 from .tap import PortKey, Report, Tap
-from .values import Taken, ValueObserver
+from .values import ValueObserver
 
 
 class ForwardCapture:

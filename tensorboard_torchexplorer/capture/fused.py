@@ -21,4 +21,4 @@ def mark_fused(calls: list[Call], was_called: Callable[[str], bool]) -> None:
         if isinstance(call.module, nn.TransformerEncoderLayer) or any(
             was_called(below + name) for name, _ in call.module.named_children()
         ):
-            call.notes.append(FUSED)
+            call.notes = (*call.notes, FUSED)

@@ -7,7 +7,8 @@ written stays true for the whole run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,6 +39,14 @@ class SeriesKey(NamedTuple):
     position: int
 
 
+class Histories(NamedTuple):
+    """The series of the ports of a node, or of the parameters of a module, by position; empty where they
+    are not recorded."""
+
+    values: list[int]
+    grads: list[int]
+
+
 class GraphBuilder:
     """Unites the call trees of a model. `changed` says whether there is news since `snapshot`."""
 
@@ -66,6 +75,8 @@ class GraphBuilder:
         self._parameters: dict[int, tuple[tuple[tuple[str, int, bool], ...], dict[str, int]]] = {}
         self._outdated: set[str] = set()
         self._shard, self._row = 0, 0
+        # By node, module and group, from `series_of`.
+        self._histories: dict[tuple[int, int, Group], Histories] = {}
 
     def go_on(self, before: GraphBuilder) -> None:
         """Start from the graph of an earlier watch: records on disk count on its indices. Those with another
@@ -80,6 +91,26 @@ class GraphBuilder:
         self.changed = bool(self.nodes)
 
     # --- what the recorder asks ------------------------------------------------------------------
+
+    def series_of_node(self, node: int, group: Group) -> Histories:
+        """The series of the input or output ports of an invocation."""
+        return self._histories.get((node, -1, group)) or self._histories_of(node, -1, group)
+
+    def series_of_module(self, module: int) -> Histories:
+        """The series of the parameters of a module."""
+        return self._histories.get((-1, module, "param")) or self._histories_of(-1, module, "param")
+
+    def _histories_of(self, node: int, module: int, group: Group) -> Histories:
+        found = Histories([], [])
+        kinds: tuple[tuple[Kind, list[int]], ...] = (("value", found.values), ("grad", found.grads))
+        for kind, indices in kinds:
+            for position in itertools.count():
+                index = self.series_of.get(SeriesKey(node, module, group, kind, position))
+                if index is None:
+                    break
+                indices.append(index)
+        self._histories[node, module, group] = found
+        return found
 
     def snapshot(self) -> Graph:
         """The graph as it stands."""
@@ -148,7 +179,7 @@ class GraphBuilder:
         """Nodes for a model of which no forward has been seen, so that its parameters have a place."""
         if not self.nodes:
             call = Call(root, "", None, 0)
-            call.notes.append(NOT_CALLED)
+            call.notes = (NOT_CALLED,)
             self.add_calls([call], survey)
         self.add_uncalled(survey)
 
@@ -213,7 +244,14 @@ class GraphBuilder:
             module = self.add_module(call.module, survey)
             arguments = [list(pair) for pair in call.arguments]
             node = Node(
-                call.id, module, parent, call.number, call.inputs, call.outputs, arguments, list(call.notes)
+                call.id,
+                module,
+                parent,
+                call.number,
+                list(call.inputs),
+                list(call.outputs),
+                arguments,
+                list(call.notes),
             )
             index = self._append(node)
             self._first_node.setdefault(call.path, index)
@@ -222,6 +260,9 @@ class GraphBuilder:
         if self._outdated:
             self.add_module(call.module, survey)
         known = self.nodes[index]
+        same = known.inputs == call.inputs and known.outputs == call.outputs
+        if same and not call.notes and NOT_CALLED not in known.notes:
+            return index
         inputs, outputs = _unite(known.inputs, call.inputs), _unite(known.outputs, call.outputs)
         notes = [note for note in known.notes if note != NOT_CALLED]
         notes += [note for note in call.notes if note not in notes]
@@ -301,6 +342,7 @@ class GraphBuilder:
         if self._row and self._row + len(new) > SHARD_ROWS:
             self._shard, self._row = self._shard + 1, 0
         for key, name in new:
+            self._histories.pop((key.node, key.module, key.group), None)
             self.series_of[key] = len(self.series)
             self.series.append(Series(*key, name=name, shard=self._shard, row=self._row))
             self._row += 1
@@ -312,14 +354,14 @@ def _forward_of(module: nn.Module) -> Any:
     return inspect.getattr_static(type(module), "forward", None)
 
 
-def _unite(known: list[Port], seen: list[Port]) -> list[Port]:
+def _unite(known: list[Port], seen: Sequence[Port]) -> list[Port]:
     """Ports of an invocation in another pass: names and types of the first stay, differing
     dimensions become None, more ports than before are added."""
     united = [
         old if old.shape == new.shape else replace(old, shape=_unite_shape(old.shape, new.shape))
         for old, new in zip(known, seen, strict=False)
     ]
-    return united + known[len(seen) :] + seen[len(known) :]
+    return [*united, *known[len(seen) :], *seen[len(known) :]]
 
 
 def _unite_shape(known: list[int | None] | None, seen: list[int | None] | None) -> list[int | None] | None:

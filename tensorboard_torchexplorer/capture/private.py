@@ -6,15 +6,17 @@ Everything here was checked on the torch versions that CI runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.hooks import RemovableHandle
 
 NO_TASK = -1
 LEAF_SEQUENCE = 1 << 62
@@ -142,6 +144,41 @@ class quiet:
         self._plain.__exit__(kind, error, trace)
 
 
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+
+
+@contextmanager
+def forward_hooks(
+    modules: Collection[nn.Module], before: Callable[..., None], after: Callable[..., None]
+) -> Iterator[None]:
+    """Hooks on all `modules` for the length of the block: `before(module, args, kwargs)`, and
+    `after(module, args, kwargs, result)` even if the call raises. They come last among the hooks of a module.
+
+    What `register_forward_pre_hook` and `register_forward_hook` do, without the handles: those are five
+    objects each, and for some hundred modules they take longer than a whole idle step.
+    """
+    key = RemovableHandle(OrderedDict()).id
+    try:
+        for module in modules:
+            own = module.__dict__
+            own["_forward_pre_hooks"][key] = before
+            own["_forward_pre_hooks_with_kwargs"][key] = True
+            own["_forward_hooks"][key] = after
+            own["_forward_hooks_with_kwargs"][key] = True
+            own["_forward_hooks_always_called"][key] = True
+        yield
+    finally:
+        for module in modules:
+            for name in _HOOKS:
+                module.__dict__[name].pop(key, None)
+
+
 def missing() -> list[str]:
     """The private names that this torch does not have (empty on every supported version)."""
     wanted = (
@@ -152,6 +189,7 @@ def missing() -> list[str]:
         (Variable._execution_engine, "queue_callback"),
         (torch.nn.Module, "_compiled_call_impl"),
         (torch.nn.Module, "_call_impl"),
+        *((torch.nn.Module(), name) for name in _HOOKS),
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch._C._functorch, "is_functorch_wrapped_tensor"),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from ..schema import End
-from .calls import Call
+from ..schema import EdgeKind, End
+from .calls import Call, Link
 
 if TYPE_CHECKING:
     from .provenance import Family, Trace, Written
@@ -48,6 +48,7 @@ class Scope:
 
     __slots__ = (
         "_bits",
+        "_links",
         "_sources",
         "boundaries",
         "call",
@@ -65,6 +66,8 @@ class Scope:
     def __init__(self, call: Call, parent: Scope | None) -> None:
         self.call = call
         self.parent = parent
+        self._links: dict[Link, tuple[EdgeKind, bool]] = {}
+        call.links = self._links
         self._sources: list[tuple[End, bool]] = []
         self._bits: dict[tuple[End, bool], int] = {}
         # id of a tensor -> what is known of it
@@ -105,7 +108,7 @@ class Scope:
         Evidence adds up: one gradient path makes the edge a gradient edge, one explicit path an
         explicit one.
         """
-        links = self.call.links
+        links = self._links
         rest = gradient | data
         while rest:
             lowest = rest & -rest

@@ -5,18 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from ..packed import Slot
 from ..sampling import Sampler
 from ..schema import Group, Status
+from ..slots import Taken
 from .calls import Call
 from .private import beneath, quiet
 from .tap import PortKey
-
-Taken = tuple[torch.device, Slot] | int
-"""A slot and its device, or the `Status` that says why there is none."""
 
 
 class ValueObserver:
@@ -30,7 +26,11 @@ class ValueObserver:
         self.taken: dict[PortKey, Taken] = {}
         self._sampler = sampler
         self._wanted = wanted
-        self._seen: dict[tuple[int, int], tuple[weakref.ref[Tensor], Taken]] = {}
+        # What was sampled by id: the tensor, its version then, the slot. In three dictionaries, since
+        # entries that are objects keep Python's cycle collector busy.
+        self._tensors: dict[int, weakref.ref[Tensor]] = {}
+        self._versions: dict[int, int] = {}
+        self._slots: dict[int, Taken] = {}
 
     def enter(self, call: Call, tensors: list[Tensor]) -> None:
         self._take(call, "input", tensors)
@@ -43,7 +43,7 @@ class ValueObserver:
             return
         # Until it is replaced, so that an error in the middle leaves a reason and not a gap.
         for index in range(len(tensors)):
-            self.taken[PortKey(call.index, group, index)] = Status.FAULT
+            self.taken[PortKey(call.index, group, index)] = -Status.FAULT
         with quiet():
             for index, tensor in enumerate(tensors):
                 self.taken[PortKey(call.index, group, index)] = self._once(beneath(tensor))
@@ -56,10 +56,10 @@ class ValueObserver:
     def _once(self, tensor: Tensor) -> Taken:
         if tensor.is_inference():  # has no version, so a write in between would go unseen
             return self._sampler.take(tensor)
-        key = (id(tensor), tensor._version)
-        seen = self._seen.get(key)
-        if seen is not None and seen[0]() is tensor:
-            return seen[1]
+        key, version = id(tensor), tensor._version
+        seen = self._tensors.get(key)
+        if seen is not None and seen() is tensor and self._versions[key] == version:
+            return self._slots[key]
         taken = self._sampler.take(tensor)
-        self._seen[key] = (weakref.ref(tensor), taken)
+        self._tensors[key], self._versions[key], self._slots[key] = weakref.ref(tensor), version, taken
         return taken
