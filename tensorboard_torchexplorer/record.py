@@ -17,6 +17,7 @@ from .capture.forward import ForwardCapture
 from .capture.graph import GraphBuilder
 from .capture.private import quiet
 from .capture.survey import Survey, own_parameters
+from .capture.tap import parts_of
 from .faults import Faults
 from .sampling import Sampler
 from .schema import Graph, Phase, Status, StepInfo
@@ -236,26 +237,25 @@ class Record:
     def _place_forward(self, forward: Forward, placed: _Placed) -> None:
         capture, builder = forward.capture, self.builder
         for key, value in capture.taken.items():
-            node = forward.nodes.get(key.call)
+            call, group, position = parts_of(key)
+            node = forward.nodes.get(call)
             if node is not None:
-                placed.put_at(builder.series_of_node(node, key.group).values, key.port, value)
+                placed.put_at(builder.series_of_node(node, group).values, position, value)
         if "io_grad" not in self.log:
             return
         gradients = capture.gradients()
         for key in capture.port_keys():
-            node = forward.nodes.get(key.call)
-            if node is None:
-                continue
-            at = builder.series_of_node(node, key.group).grads
-            if key.port >= len(at):
+            call, group, position = parts_of(key)
+            node = forward.nodes.get(call)
+            at = builder.series_of_node(node, group).grads if node is not None else []
+            if position >= len(at):
                 continue
             passes = gradients.get(key)
             if not passes:
-                reason = capture.why_no_gradient(key, self.phase == "eval", self.backward)
-                placed.put_at(at, key.port, -reason)
+                placed.put(at[position], -capture.why_no_gradient(key, self.phase == "eval", self.backward))
                 continue
             good = [taken for taken in passes if taken >= 0]
-            placed.put_at(at, key.port, good[0] if good else passes[0])
+            placed.put(at[position], good[0] if good else passes[0])
             if len(good) > 1:
                 placed.several[len(placed.sampled) - 1] = good
 

@@ -47,13 +47,16 @@ _NONE = np.zeros(0, np.float32)
 
 class _Plan(NamedTuple):
     """How to walk a tensor of some shape and strides: `size` elements, `samples` of them, `stride`; whether
-    it fills its memory without gaps; the walk from 0."""
+    it fills its memory without gaps; the walk from 0, and room for one from elsewhere, as an array and as a
+    tensor."""
 
     size: int
     samples: int
     stride: int
     dense: bool
     walk: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    indices: Tensor
 
 
 class Samples(NamedTuple):
@@ -90,6 +93,7 @@ class Sampler:
         self._random = random.Random(seed)
         self._plans: dict[tuple[Any, Any], _Plan] = {}
         self._buffers: dict[torch.device, PackedBuffer] = {}
+        self._host: PackedBuffer | None = None
 
     def begin(self) -> None:
         """Start a record: drops whatever an unfinished one left."""
@@ -117,7 +121,7 @@ class Sampler:
         status = unreadable(tensor)
         if status:
             return -status
-        if tensor.layout != torch.strided:
+        if tensor.layout is not torch.strided:
             return self._take_sparse(tensor)
         if tensor.is_quantized:
             tensor = tensor.dequantize()
@@ -127,10 +131,10 @@ class Sampler:
         if plan.size == 0:
             return -Status.EMPTY
         dtype = tensor.dtype
-        wide = dtype in WIDE and tensor.device.type != "mps"
+        buffer = self._buffer(tensor)
+        wide = dtype in WIDE and buffer.wide_ok
         if wide and dtype in DOUBLE:
             self._wide = True
-        buffer = self._buffer(tensor.device)
         if plan.samples == plan.size:
             offset, target = buffer.room(plan.size, wide, tensor.shape)
             target.copy_(tensor.abs() if dtype.is_complex else tensor)
@@ -148,15 +152,16 @@ class Sampler:
         status = unreadable(gradient)
         if status:
             return -status
-        if gradient.layout != torch.strided:
+        if gradient.layout is not torch.strided:
             gradient = sparse_norms(gradient)
         if gradient.numel() == 0:
             return -Status.EMPTY
         if gradient.dim() == 0:
             gradient = gradient.reshape(1)
         batch = gradient.shape[0]
-        wide = gradient.dtype in DOUBLE and gradient.device.type != "mps"
-        on_host = gradient.device.type == "cpu" and not wide
+        buffer = self._buffer(gradient)
+        wide = gradient.dtype in DOUBLE and buffer.wide_ok
+        on_host = gradient.is_cpu and not wide
         if self.sample_n is not None and batch > max(self.sample_n, 4096):
             norms = row_norms(gradient)
             if on_host:
@@ -164,7 +169,6 @@ class Sampler:
             return self.take(norms)
         if wide:
             self._wide = True
-        buffer = self._buffer(gradient.device)
         offset, target = buffer.room(batch, wide)
         row_norms(gradient, target)
         if on_host:
@@ -178,7 +182,7 @@ class Sampler:
         if not zeros:
             return self.take(values)
         if not values.numel():
-            buffer = self._buffer(tensor.device)
+            buffer = self._buffer(tensor)
             offset, _ = buffer.room(0, False)
             return self.slots.add(offset, 0, 0, False, implicit_zeros=zeros, device=buffer.number)
         taken = self.take(values)
@@ -186,10 +190,15 @@ class Sampler:
             self.slots.change(taken, "implicit_zeros", zeros)
         return taken
 
-    def _buffer(self, device: torch.device) -> PackedBuffer:
+    def _buffer(self, tensor: Tensor) -> PackedBuffer:
+        if tensor.is_cpu and self._host is not None:  # a device costs more to ask for than to sample from
+            return self._host
+        device = tensor.device
         buffer = self._buffers.get(device)
         if buffer is None:
             buffer = self._buffers[device] = PackedBuffer(device, len(self._buffers))
+            if device.type == "cpu":
+                self._host = buffer
         return buffer
 
     def _plan(self, tensor: Tensor) -> _Plan:
@@ -260,27 +269,33 @@ def make_plan(shape: torch.Size, strides: tuple[int, ...], sample_n: int | None)
         dense = dense and stride == expected
         expected *= length
     if sample_n is None or size <= sample_n:
-        return _Plan(size, size, 1, dense, np.zeros(0, np.int64))
+        nothing = np.zeros(0, np.int64)
+        return _Plan(size, size, 1, dense, nothing, nothing, torch.from_numpy(nothing))
     stride = size // sample_n
     while math.gcd(stride, size) != 1:
         stride -= 1
-    return _Plan(size, sample_n, stride, dense, np.arange(sample_n, dtype=np.int64) * stride)
+    walk = np.arange(sample_n, dtype=np.int64) * stride
+    moved = walk.copy()
+    return _Plan(size, sample_n, stride, dense, walk, moved, torch.from_numpy(moved))
 
 
 def walk_indices(plan: _Plan, start: int) -> NDArray[np.int64]:
-    """The indices that a walk visits."""
-    visited: NDArray[np.int64] = (plan.walk + start) % plan.size
-    return visited
+    """The indices that a walk visits, until the next one: they are written to `plan.moved`."""
+    np.add(plan.walk, start, out=plan.moved)
+    before_end = -((start - plan.size) // plan.stride)
+    if before_end < plan.samples:
+        plan.moved[before_end:] -= plan.size
+    return plan.moved
 
 
 def _walk(tensor: Tensor, plan: _Plan, start: int, target: Tensor) -> None:
-    if tensor.dtype in _TAKEN and tensor.device.type == "cpu":
+    if tensor.dtype in _TAKEN and tensor.is_cpu:
         # By logical index, one operator. Elsewhere the indices would have to go to the device first.
-        indices = torch.from_numpy(walk_indices(plan, start))
+        walk_indices(plan, start)
         if tensor.dtype == target.dtype:
-            torch.take(tensor, indices, out=target)
+            torch.take(tensor, plan.indices, out=target)
         else:
-            target.copy_(plain(torch.take(tensor, indices)))
+            target.copy_(plain(torch.take(tensor, plan.indices)))
     elif plan.dense:
         # By place in memory: what the walk meets before the end, and the rest from the beginning on.
         first = min(plan.samples, -(-(plan.size - start) // plan.stride))

@@ -90,9 +90,8 @@ class Slots:
         finite: tuple[float, float] | None = None,
     ) -> Taken:
         """A new slot, see `Slot`; its number."""
-        numbers = (offset, samples, size, wide, extremes, counts, moments, wide_moments, start)
-        self._numbers.extend(numbers)
-        self._numbers.extend((nan, posinf, neginf, implicit_zeros, device))
+        row = (offset, samples, size, wide, extremes, counts, moments, wide_moments, start)
+        self._numbers.extend((*row, nan, posinf, neginf, implicit_zeros, device))
         number = self.count
         self.count = number + 1
         if finite is not None:

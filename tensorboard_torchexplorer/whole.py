@@ -47,9 +47,9 @@ def unreadable(tensor: Tensor) -> int:
     """The `Status` that says why a tensor can't be sampled, 0 if it can."""
     if tensor.is_nested:
         return Status.NESTED
-    if tensor.layout not in _LAYOUTS:
+    if tensor.layout is not torch.strided and tensor.layout not in _LAYOUTS:
         return Status.SPARSE
-    if tensor.device.type == "meta":
+    if tensor.is_meta:
         return Status.META
     if tensor.dtype in _OPAQUE:
         return Status.DTYPE
@@ -158,7 +158,7 @@ def mend(gradient: Tensor, norms: Tensor, seen: NDArray[Any]) -> None:
     """Compute those `norms` anew that came out as 0 or Inf, which `seen` shows: in float32 the squares of
     1e-23 and 1e19 are beyond what it holds, and vanishing gradients are what one wants to see. Only on
     the host, where the look is free."""
-    if gradient.dim() < 2 or (np.minimum.reduce(seen) != 0 and np.maximum.reduce(seen) != math.inf):
+    if gradient.dim() < 2 or not _out_of_range(seen):
         return
     rows = torch.from_numpy(np.flatnonzero((seen == 0) | (seen == math.inf)))
     for some in torch.split(rows, max(1, _PIECE * len(seen) // gradient.numel())):
@@ -166,6 +166,14 @@ def mend(gradient: Tensor, norms: Tensor, seen: NDArray[Any]) -> None:
         if part.any().numpy():  # not bool(): profilers show that as a wait for the device
             wide = torch.complex128 if part.is_complex() else torch.float64
             norms[some] = _reduced(part.to(wide), tuple(range(1, part.dim()))).to(norms.dtype)
+
+
+def _out_of_range(norms: NDArray[Any]) -> bool:
+    """Whether any is 0 or Inf."""
+    if len(norms) > 64:
+        return bool(np.minimum.reduce(norms) == 0 or np.maximum.reduce(norms) == math.inf)
+    values = norms.tolist()  # of few, Python is the faster one
+    return 0.0 in values or math.inf in values
 
 
 def _reduced(tensor: Tensor, rest: tuple[int, ...], **options: Any) -> Tensor:

@@ -16,7 +16,7 @@ from ..slots import Taken
 from .calls import Call, Observer, port
 from .gradients import EdgePort, ports_of
 from .survey import weights_in_effect
-from .tap import Measure, PortKey, Report, Tap, Wanted
+from .tap import Measure, PortKey, Prehook, Report, Tap, port_key
 from .values import ValueObserver
 
 Value = TypeVar("Value")
@@ -133,7 +133,7 @@ class Attachments:
         for attached in found:
             name = _numbered(attached.port.name, names)
             names.add(name)
-            key = PortKey(call.index, "output", len(call.outputs))
+            key = port_key(call.index, "output", len(call.outputs))
             self.names.setdefault(call.index, []).append((attached.port.name, len(call.outputs)))
             call.outputs = [*call.outputs, replace(attached.port, name=name)]
             call.notes = (*call.notes, f"{attached.note}: {name}")
@@ -167,13 +167,13 @@ def arm_totals(tap: Tap, places: Mapping[PortKey, EdgePort]) -> None:
     """Place hooks for gradients over all uses."""
     numbers: dict[Any, int] = {}
     for key, place in places.items():
-        tap.ports[key] = []
+        sources = []
         for edge, view in place.settled().choices():
-            want = Wanted(numbers.setdefault(edge, len(numbers)), None, 0)
-            tap.ports[key].append((want, view))
-            tap.views[want].add(view)
+            want = tap.total(numbers.setdefault(edge, len(numbers)))
+            sources.append(tap.source(want, view))
+        tap.ports[key] = tuple(sources)
     for (node, output), number in numbers.items():
-        tap.handles.append(node.register_prehook(tap.totals([(output, Wanted(number, None, 0))])))
+        tap.handles.append(node.register_prehook(Prehook(tap, (output, tap.total(number), 1))))
 
 
 class _WithAttached:

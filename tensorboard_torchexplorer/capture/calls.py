@@ -6,6 +6,7 @@ None. Whoever wants to look at the tensors of a call as they pass is an `Observe
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -100,11 +101,16 @@ class Call:
 
 def call_id(parent: Call, path: str, number: int) -> str:
     """The id of a call, see `schema.Node.id`."""
-    below = parent.path + "." if parent.path else ""
-    inside = path.startswith(below) and path != parent.path
+    return _call_id("" if parent.parent is None else parent.id, parent.path, path, number)
+
+
+@functools.lru_cache(maxsize=65536)
+def _call_id(above: str, parent: str, path: str, number: int) -> str:
+    below = parent + "." if parent else ""
+    inside = path.startswith(below) and path != parent
     name = escape(path[len(below) :]) if inside else "^" + escape(path)
     part = f"{name}#{number}" if number else name
-    return part if parent.parent is None else f"{parent.id}/{part}"
+    return f"{above}/{part}" if above else part
 
 
 def escape(name: str) -> str:

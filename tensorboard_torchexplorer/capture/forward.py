@@ -18,7 +18,7 @@ from .gradients import GradientObserver
 from .leaves import with_sources
 from .recompute import Recompute
 from .structure import StructureTracer
-from .tap import PortKey, Report, Tap
+from .tap import PortKey, Report, Tap, parts_of, port_key
 from .values import ValueObserver
 
 
@@ -115,9 +115,9 @@ class ForwardCapture:
         for call in self.calls:
             if self._wanted(call):
                 for index in range(len(call.inputs)):
-                    yield PortKey(call.index, "input", index)
+                    yield port_key(call.index, "input", index)
                 for index in range(len(call.outputs)):
-                    yield PortKey(call.index, "output", index)
+                    yield port_key(call.index, "output", index)
 
     def gradients(self) -> dict[PortKey, list[Taken]]:
         """The per-sample gradient norms of each port that a gradient reached, one per backward pass."""
@@ -136,11 +136,12 @@ class ForwardCapture:
         """The `Status` of a port that no gradient reached."""
         if evaluation:
             return Status.EVAL
-        call = self.calls[key.call]
-        port = (call.inputs if key.group == "input" else call.outputs)[key.port]
+        index, group, position = parts_of(key)
+        call = self.calls[index]
+        port = (call.inputs if group == "input" else call.outputs)[position]
         if not port.dtype.startswith(("float", "bfloat", "complex")):
             return Status.NOT_DIFFERENTIABLE
-        if not port.requires_grad and call.parent is None and key.group == "input":
+        if not port.requires_grad and call.parent is None and group == "input":
             return Status.ROOT_INPUT
         if not backward and self.expects_gradient(key):
             return Status.NO_BACKWARD

@@ -33,7 +33,7 @@ from torch import Tensor
 from .calls import Call
 from .edges import Edge, edge_of, is_stale, leaf_edge
 from .private import is_transformed, node_sequence, of_all_samples
-from .tap import Measure, PortKey, Report, Tap, View, Wanted
+from .tap import Measure, Posthook, Prehook, Report, Tap, View, port_key
 
 FOREVER = math.inf
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
@@ -237,70 +237,69 @@ class Armer:
                     seen.add(target)
                     todo.append(target)
 
-    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[Place, Wanted]:
-        chosen: dict[Place, Wanted] = {}
+    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[Place, int]:
+        chosen: dict[Place, int] = {}
         for port in self.outputs.get(span.call, ()):
             places = [(self.numbers[edge], view) for edge, view in port.choices()]
             if not places:
                 continue
-            edge = places[0][0]
-            inside = sum(sequence < span.end for sequence, _, _ in self.consumers[edge])
+            edge, view = places[0]
+            consumers = self.consumers.get(edge, ())
+            inside = sum(sequence < span.end for sequence, _, _ in consumers)
             if not inside:
-                want = Wanted(edge, None, 0)
+                want = tap.total(edge)
             elif edge in roots:
-                want = Wanted(edge, None, span.end)
-            elif inside < len(self.consumers[edge]):
-                want = Wanted(edge, span.end, FOREVER)
+                want = tap.share(edge, None, span.end)
+            elif inside < len(consumers):
+                want = tap.share(edge, span.end, FOREVER)
             else:
                 continue  # whatever comes after it is not differentiable
-            chosen[places[0]] = want
-            choices = [(want, places[0][1])]
-            choices += [(Wanted(base, None, 0), view) for base, view in places[1:]]
-            self._add(tap, PortKey(span.call, "output", port.position), choices)
+            chosen[edge, view] = want
+            source = tap.source(want, view)
+            rest = [tap.source(tap.total(base), seen) for base, seen in places[1:]]
+            tap.ports[port_key(span.call, "output", port.position)] = (source, *rest) if rest else source
         return chosen
 
-    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[Place, Wanted]) -> None:
+    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[Place, int]) -> None:
         for port in self.inputs.get(span.call, ()):
             for position, (edge, view) in enumerate(port.choices()):
                 number = self.numbers[edge]
                 # Handed through: what reaches the output reaches the input.
                 want = passed.get((number, view)) if position == 0 else None
-                want = want or self._through(number, span, roots)
+                if want is None:
+                    want = self._through(tap, number, span, roots)
                 if want is not None:
-                    self._add(tap, PortKey(span.call, "input", port.position), [(want, view)])
+                    tap.ports[port_key(span.call, "input", port.position)] = tap.source(want, view)
                     break
 
-    def _through(self, edge: int, span: Span, roots: set[int]) -> Wanted | None:
+    def _through(self, tap: Tap, edge: int, span: Span, roots: set[int]) -> int | None:
         """What stands for the gradient at `edge` through the consumers made during `span`."""
-        mine = sum(span.start <= sequence < span.end for sequence, _, _ in self.consumers[edge])
+        consumers = self.consumers.get(edge, ())
+        mine = sum(span.start <= sequence < span.end for sequence, _, _ in consumers)
         if not mine:
             return None
-        if self.alone and mine == len(self.consumers[edge]) and edge not in roots:
-            return Wanted(edge, None, 0)
-        return Wanted(edge, span.start, span.end)
-
-    def _add(self, tap: Tap, key: PortKey, choices: list[tuple[Wanted, View | None]]) -> None:
-        tap.ports[key] = choices
-        for want, view in choices:
-            tap.views[want].add(view)
+        if self.alone and mine == len(consumers) and edge not in roots:
+            return tap.total(edge)
+        return tap.share(edge, span.start, span.end)
 
     def _register(self, tap: Tap) -> None:
-        before: dict[Any, list[tuple[int, Wanted]]] = defaultdict(list)
-        after: dict[Any, list[tuple[int, Wanted, float]]] = defaultdict(list)
-        for want in tap.views:
-            node, number = self.edges[want.edge]
-            if want.low is None:
-                before[node].append((number, want))
-                parts = [c for c in self.consumers[want.edge] if c[0] < want.high]
-                sign = -1.0
-                tap.parts[want] = 1 + len(parts)
+        before: dict[Any, list[int]] = {}
+        after: dict[Any, list[int]] = {}
+        for want, edge, low, high in tap.wants():
+            node, number = self.edges[edge]
+            consumers = self.consumers.get(edge, ())
+            if low is None:
+                before.setdefault(node, []).extend((number, want, 1))
+                parts = [c for c in consumers if c[0] < high] if high else []
+                sign = -1
+                tap.compose(want, 1 + len(parts))
             else:
-                parts = [c for c in self.consumers[want.edge] if want.low <= c[0] < want.high]
-                sign = 1.0
-                tap.parts[want] = len(parts)
+                parts = [c for c in consumers if low <= c[0] < high]
+                sign = 1
+                tap.compose(want, len(parts))
             for _, consumer, position in parts:
-                after[consumer].append((position, want, sign))
-        for node, totals in before.items():
-            tap.handles.append(node.register_prehook(tap.totals(totals)))
-        for node, shares in after.items():
-            tap.handles.append(node.register_hook(tap.shares(shares)))
+                after.setdefault(consumer, []).extend((position, want, sign))
+        for node, wanted in before.items():
+            tap.handles.append(node.register_prehook(Prehook(tap, wanted)))
+        for node, wanted in after.items():
+            tap.handles.append(node.register_hook(Posthook(tap, wanted)))

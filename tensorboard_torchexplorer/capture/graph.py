@@ -6,7 +6,6 @@ written stays true for the whole run.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from ..schema import Edge, End, Graph, Group, Kind, Module, Node, Parameter, Port, Series
 from .calls import Call, escape
+from .leaves import forward_of
 from .sharding import shard_flag
 from .survey import CONTAINERS, Survey, own_parameters
 
@@ -154,7 +154,7 @@ class GraphBuilder:
         for module, path in survey.paths.items():
             if path in self._first_node:
                 continue
-            if not isinstance(module, CONTAINERS) and _forward_of(module) is not nn.Module.forward:
+            if not isinstance(module, CONTAINERS) and forward_of(module) is not nn.Module.forward:
                 self._note_children(module, path)
             if not any(True for _ in own_parameters(module)):
                 continue
@@ -347,11 +347,6 @@ class GraphBuilder:
             self.series.append(Series(*key, name=name, shard=self._shard, row=self._row))
             self._row += 1
         self.changed = True
-
-
-def _forward_of(module: nn.Module) -> Any:
-    # Statically: on a ScriptModule's class it is a descriptor that can't be read.
-    return inspect.getattr_static(type(module), "forward", None)
 
 
 def _unite(known: list[Port], seen: Sequence[Port]) -> list[Port]:

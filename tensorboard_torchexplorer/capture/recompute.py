@@ -26,7 +26,7 @@ from .private import (
     sequence_number,
 )
 from .survey import weights_in_effect
-from .tap import Measure, PortKey, Report, Tap
+from .tap import Measure, PortKey, Report, Tap, port_key
 
 
 class Recompute:
@@ -166,6 +166,6 @@ class Recompute:
             if position is not None:
                 unmet.remove((name, position))
                 for place in ports_of([tensor]):
-                    self._marks[PortKey(call.index, "output", position)] = place
+                    self._marks[port_key(call.index, "output", position)] = place
         except Exception as error:
             self._report("", f"the attached tensor {name}", error)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,63 +38,116 @@ class View(NamedTuple):
         return gradient.as_strided(self.shape, self.strides, self.offset + gradient.storage_offset())
 
 
-class Wanted(NamedTuple):
-    """A gradient to measure at the edge numbered `edge`: that of the consumers with a sequence number in
-    [`low`, `high`), or with `low` None the total, less the consumers below `high`."""
-
-    edge: int
-    low: float | None
-    high: float
+PortKey = int
+"""A tensor of a call, see `port_key`. A number and no tuple, since there are thousands in a step and Python's
+cycle collector has to look at every tuple."""
 
 
-class PortKey(NamedTuple):
-    """A tensor of a call: the call's index in the forward, the group, the port's index."""
+def port_key(call: int, group: Group, port: int) -> PortKey:
+    """The key of the `port`-th input or output of the call with that index in its forward."""
+    return (call << 33) | (port << 1) | (group == "output")
 
-    call: int
-    group: Group
-    port: int
+
+def parts_of(key: PortKey) -> tuple[int, Group, int]:
+    """The call's index, the group and the port's index."""
+    return key >> 33, "output" if key & 1 else "input", (key >> 1) & 0xFFFFFFFF
+
+
+Source = int
+"""Where a port's gradient is found: the number of a want, all of whose gradient it is, or below 0 one of
+`Tap`'s views of one."""
 
 
 class Tap:
     """What the hooks of one forward have handed over.
 
-    `ports` says for each port with a gradient edge what stands for it, in order of preference. A port
-    that is missing has no gradient. Several backward passes through the graph give one measurement
-    each; those of passes that build a graph themselves (`create_graph=True`: the inner gradient of a
-    penalty) count only where there is no other.
+    A *want* is a gradient to measure, by number. `ports` says for each port with a gradient edge what stands
+    for it, in order of preference. A port that is missing has no gradient. Several backward passes through
+    the graph give one measurement each; those of passes that build a graph themselves (`create_graph=True`:
+    the inner gradient of a penalty) count only where there is no other.
     """
 
     def __init__(self, measure: Measure, started: Callable[[], None], report: Report) -> None:
-        self.ports: dict[PortKey, list[tuple[Wanted, View | None]]] = {}
-        self.views: dict[Wanted, set[View | None]] = defaultdict(set)
-        self.parts: dict[Wanted, int] = {}
+        self.ports: dict[PortKey, Source | tuple[Source, ...]] = {}
         self.handles: list[Any] = []
         self.closed = False
         self._measure = measure
         self._started = started
         self._report = report
-        self._passes: set[_Pass] = set()
-        self._sums: dict[tuple[Wanted, _Pass], tuple[Tensor, int]] = {}
-        self._found: dict[tuple[Wanted, View | None], dict[_Pass, Any]] = defaultdict(dict)
+        # By want: the edge, and the consumers that count, see `want`; how many gradients make it up.
+        self._edges: list[int] = []
+        self._lows: list[float | None] = []
+        self._highs: list[float] = []
+        self._parts: list[int] = []
+        self._totals: dict[int, int] = {}
+        self._shares: dict[tuple[int, float | None, float], int] = {}
+        self._whole: set[int] = set()
+        self._views: list[View] = []
+        self._views_of: dict[int, dict[View, Source]] = {}
+        self._sums: dict[tuple[int, _Pass], tuple[Tensor, int]] = {}
+        self._found: dict[_Pass, dict[Source, Any]] = {}
 
     @property
     def reached(self) -> bool:
         """Whether any gradient has come by."""
         return bool(self._found)
 
+    def total(self, edge: int) -> int:
+        """The want of all that arrives at the edge numbered `edge`."""
+        known = self._totals.get(edge)
+        if known is None:
+            known = self._totals[edge] = self._new(edge, None, 0)
+        return known
+
+    def share(self, edge: int, low: float | None, high: float) -> int:
+        """The want of the gradient from the consumers of the edge with a sequence number in [`low`, `high`),
+        or with `low` None of the total less that of the consumers below `high`."""
+        known = self._shares.get((edge, low, high))
+        if known is None:
+            known = self._shares[edge, low, high] = self._new(edge, low, high)
+        return known
+
+    def _new(self, edge: int, low: float | None, high: float) -> int:
+        self._edges.append(edge)
+        self._lows.append(low)
+        self._highs.append(high)
+        self._parts.append(1)
+        return len(self._edges) - 1
+
+    def source(self, want: int, view: View | None) -> Source:
+        """The gradient of a want, or the part of it that belongs to a view."""
+        if view is None:
+            self._whole.add(want)
+            return want
+        known = self._views_of.setdefault(want, {})
+        if view not in known:
+            self._views.append(view)
+            known[view] = -len(self._views)
+        return known[view]
+
+    def wants(self) -> Iterator[tuple[int, int, float | None, float]]:
+        """Number, edge, `low` and `high` of each want."""
+        return zip(range(len(self._edges)), self._edges, self._lows, self._highs, strict=True)
+
+    def compose(self, want: int, parts: int) -> None:
+        """A want is made up of so many gradients."""
+        self._parts[want] = parts
+
     def results(self) -> dict[PortKey, list[Any]]:
         """The measurements of each port, one per backward pass; ports that no gradient reached are
         missing. Sums that still wait for a consumer are closed as they are."""
         self._settle()
-        found: dict[PortKey, list[Any]] = {}
+        plain = [found for (graph, _), found in self._found.items() if not graph]
+        graphs = [found for (graph, _), found in self._found.items() if graph]
+        results: dict[PortKey, list[Any]] = {}
         for key, choices in self.ports.items():
-            for choice in choices:
-                passes = self._found.get(choice)
+            for source in choices if isinstance(choices, tuple) else (choices,):
+                passes = [found[source] for found in plain if source in found]
+                passes = passes or [found[source] for found in graphs if source in found]
                 if passes:
-                    plain = [value for (graph, _), value in passes.items() if not graph]
-                    found[key] = plain or list(passes.values())
+                    results[key] = passes
                     break
-        return found
+        return results
 
     def close(self) -> None:
         """Take the hooks away; nothing of the graph is kept."""
@@ -105,30 +157,23 @@ class Tap:
         self.handles = []
         self._sums = {}
 
-    def totals(self, wanted: list[tuple[int, Wanted]]) -> Callable[[Any], None]:
-        """A prehook: `wanted` are (output number, what its gradient counts for)."""
-        signed = [(number, want, 1.0) for number, want in wanted]
-        return lambda gradients: self._arrived(gradients, signed)
-
-    def shares(self, wanted: list[tuple[int, Wanted, float]]) -> Callable[[Any, Any], None]:
-        """A post hook: `wanted` are (input number, what its gradient counts for, sign)."""
-        return lambda inputs, outputs: self._arrived(inputs, wanted)
-
-    def _arrived(self, gradients: Any, wanted: list[tuple[int, Wanted, float]]) -> None:
-        """The body of all hooks, which run inside the user's backward. Gives None: whatever else a hook
+    def arrived(self, gradients: Any, wanted: Sequence[int]) -> None:
+        """The body of all hooks, which run inside the user's backward. `wanted` are triples in a row: the
+        position among the gradients, the want, the sign it counts with. Gives None: whatever else a hook
         returns replaces gradients."""
         if self.closed:
             return
         try:
             # Inside a backward, grad mode says whether it was asked to build a graph itself.
             this_pass = (torch.is_grad_enabled(), current_graph_task() or 0)
-            if this_pass not in self._passes:
-                self._passes.add(this_pass)
+            if this_pass not in self._found:
+                self._found[this_pass] = {}
                 self._started()
             with quiet():
-                for number, want, sign in wanted:
-                    if gradients[number] is not None:
-                        self._add(want, beneath(gradients[number]), sign, this_pass)
+                for index in range(0, len(wanted), 3):
+                    gradient = gradients[wanted[index]]
+                    if gradient is not None:
+                        self._add(wanted[index + 1], beneath(gradient), wanted[index + 2], this_pass)
         except Exception as error:
             self._report("", "a gradient", error)
 
@@ -139,8 +184,8 @@ class Tap:
             for (want, this_pass), (gradient, _) in sums.items():
                 self._store(want, gradient, this_pass)
 
-    def _add(self, want: Wanted, gradient: Tensor, sign: float, this_pass: _Pass) -> None:
-        parts = self.parts.get(want, 1)
+    def _add(self, want: int, gradient: Tensor, sign: int, this_pass: _Pass) -> None:
+        parts = self._parts[want]
         if parts == 1:
             self._store(want, gradient, this_pass)
             return
@@ -155,7 +200,31 @@ class Tap:
         else:
             self._sums[want, this_pass] = (total, count)
 
-    def _store(self, want: Wanted, gradient: Tensor, this_pass: _Pass) -> None:
-        for view in self.views[want]:
-            read = gradient if view is None else view.read(gradient)
-            self._found[want, view][this_pass] = self._measure(read)
+    def _store(self, want: int, gradient: Tensor, this_pass: _Pass) -> None:
+        found = self._found[this_pass]
+        if want in self._whole:
+            found[want] = self._measure(gradient)
+        for view, source in self._views_of.get(want, {}).items():
+            found[source] = self._measure(view.read(gradient))
+
+
+class Prehook:
+    """A hook on a node that is about to run, which hands over the totals that arrive there."""
+
+    __slots__ = ("_tap", "_wanted")
+
+    def __init__(self, tap: Tap, wanted: Sequence[int]) -> None:
+        self._tap = tap
+        self._wanted = wanted
+
+    def __call__(self, gradients: Any) -> None:
+        self._tap.arrived(gradients, self._wanted)
+
+
+class Posthook(Prehook):
+    """A hook on a node that has run, which hands over the gradients of its inputs."""
+
+    __slots__ = ()
+
+    def __call__(self, inputs: Any, outputs: Any) -> None:  # type: ignore[override]
+        self._tap.arrived(inputs, self._wanted)

@@ -12,7 +12,7 @@ from ..schema import Group, Status
 from ..slots import Taken
 from .calls import Call
 from .private import beneath, quiet
-from .tap import PortKey
+from .tap import PortKey, port_key
 
 
 class ValueObserver:
@@ -43,10 +43,10 @@ class ValueObserver:
             return
         # Until it is replaced, so that an error in the middle leaves a reason and not a gap.
         for index in range(len(tensors)):
-            self.taken[PortKey(call.index, group, index)] = -Status.FAULT
+            self.taken[port_key(call.index, group, index)] = -Status.FAULT
         with quiet():
             for index, tensor in enumerate(tensors):
-                self.taken[PortKey(call.index, group, index)] = self._once(beneath(tensor))
+                self.taken[port_key(call.index, group, index)] = self._once(beneath(tensor))
 
     def sample(self, tensor: Tensor) -> Taken:
         """A tensor as it is now."""
