@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import chain, islice
+from operator import itemgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -102,6 +103,9 @@ def _together(kind: Any) -> Together:
     if origin is Literal:
         allowed = set(inner)
         return lambda values: values if _are(values, str) and set(values) <= allowed else None
+    if origin in (Union, UnionType) and NoneType in inner:
+        (item,) = (item for item in inner if item is not NoneType)
+        return _optionals_together(_together(item))
     if origin is list:
         return _lists_together(_together(inner[0]))
     if isinstance(kind, type) and issubclass(kind, tuple):
@@ -145,29 +149,40 @@ def _lists_together(item: Together) -> Together:
     return together
 
 
+def _optionals_together(item: Together) -> Together:
+    def together(values: list[Any]) -> list[Any] | None:
+        present = [value for value in values if value is not None]
+        found = item(present)
+        if found is None or len(present) == len(values):
+            return found
+        rest = iter(found)
+        return [None if value is None else next(rest) for value in values]
+
+    return together
+
+
 def _tuples_together(values: list[Any], kind: Any, parts: list[Together]) -> list[Any] | None:
     if not _are(values, list) or not set(map(len, values)) <= {len(parts)}:
         return None
-    columns = []
-    for index, together in enumerate(parts):
-        column = together([value[index] for value in values])
-        if column is None:
-            return None
-        columns.append(column)
-    return [kind(*entries) for entries in zip(*columns, strict=True)]
+    return _built(kind, values, dict(enumerate(parts)))
 
 
 def _dataclasses_together(values: list[Any], kind: Any, columns: dict[str, Together]) -> list[Any] | None:
-    names = columns.keys()
-    if not _are(values, dict) or any(value.keys() != names for value in values):
+    # Fields in another order than ours are right as well, but are left to the slow way.
+    if not _are(values, dict) or not set(map(tuple, values)) <= {tuple(columns)}:
         return None
+    return _built(kind, values, columns)
+
+
+def _built(kind: Any, values: list[Any], parts: Mapping[Any, Together]) -> list[Any] | None:
+    """Objects of a kind, whose parts lie in `values` at the keys of `parts`."""
     parsed = []
-    for name, together in columns.items():
-        column = together([value[name] for value in values])
-        if column is None:
+    for key, together in parts.items():
+        found = together(list(map(itemgetter(key), values)))
+        if found is None:
             return None
-        parsed.append(column)
-    return [kind(*entries) for entries in zip(*parsed, strict=True)]
+        parsed.append(found)
+    return list(map(kind, *parsed))
 
 
 # --- One by one, which finds the place that is wrong: a path is put together as the error passes up. ---
