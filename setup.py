@@ -44,12 +44,15 @@ class BuildWithTab(build_py):
 EXAMPLES = ["accelerate>=1.1", "lightning>=2.2", "scikit-learn>=1.3", "tqdm", "transformers>=4.46"]
 DEV = [
     "hypothesis",
+    "ipykernel",
     "mypy>=1.14",
+    "nbclient",
     "packaging",
     "pytest>=8.2",
     "pytest-xdist",
     "ruff>=0.9",
     "setuptools>=77",
+    "wandb",
 ]
 
 setup(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tensorboard_torchexplorer.reader import read
     from tensorboard_torchexplorer.recorder import Watch
     from tensorboard_torchexplorer.selftest import Report, verify
+    from tensorboard_torchexplorer.wandb_log import log_to_wandb
     from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ _HOMES = {
     "Report": "selftest",
     "Watch": "recorder",
     "attach": "capture.attachments",
+    "log_to_wandb": "wandb_log",
     "read": "reader",
     "unwatch_model": "writer",
     "verify": "selftest",
@@ -37,6 +39,7 @@ __all__ = [
     "Watch",
     "__version__",
     "attach",
+    "log_to_wandb",
     "read",
     "unwatch_model",
     "verify",

@@ -16,6 +16,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tensorboard_torchexplorer.record_file import ClosedError, WriteError, flush_file, write_values
@@ -39,6 +40,14 @@ def background_of(writer: Any) -> Background:
         return found
 
 
+class Listener(NamedTuple):
+    """Who is told of each record once it is written: on the thread, with the SummaryWriter, the
+    Summary.Values and the step."""
+
+    name: str
+    hear: Callable[[Any, Sequence[Any], int], None]
+
+
 class _Queued(NamedTuple):
     task: Task
     nbytes: int
@@ -49,11 +58,12 @@ class Background:
     """Runs tasks one after another and writes what they return.
 
     `dropped` counts tasks that were given up because the queue was full, `failed` tells why nothing is
-    written any more ("" while all is well)."""
+    written any more ("" while all is well). A listener that raises hears nothing more."""
 
     def __init__(self, writer: Any, max_bytes: int = MAX_BYTES) -> None:
         self.dropped = 0
         self.failed = ""
+        self.listeners: list[Listener] = []
         self._writer = weakref.ref(writer)
         self._max_bytes = max_bytes
         self._pid = os.getpid()
@@ -120,6 +130,15 @@ class Background:
             with self._changed:
                 self._closed = False
 
+    def tell(self, name: str, told: Callable[[], None]) -> bool:
+        """Calls it for the listener `name`; an error becomes a warning, and False."""
+        try:
+            told()
+        except Exception as error:
+            self._warn(f"nothing more is logged to {name}: {_described(error)}", error)
+            return False
+        return True
+
     # --- On the thread ---
 
     def _start(self) -> None:
@@ -145,6 +164,10 @@ class Background:
                 values, step = result
                 write_values(queued.writer, values, step, self._fail)
                 self._unflushed = True
+                for listener in list(self.listeners):
+                    told = partial(listener.hear, queued.writer, values, step)
+                    if not self.tell(listener.name, told):
+                        self.listeners.remove(listener)
         except ClosedError:
             self._warn(
                 "the SummaryWriter was closed before all records were written; the rest is lost. "

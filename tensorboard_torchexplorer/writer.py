@@ -24,6 +24,7 @@ from .recorder import Ended, Watch
 
 if TYPE_CHECKING:
     from .serve import Server
+    from .wandb_log import WandbLog
 
 _WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.WeakKeyDictionary()
 _ENDED: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Ended]] = weakref.WeakKeyDictionary()
@@ -182,6 +183,26 @@ class ExplorerWriter(SummaryWriter):
             for x, y in loader: ...
     """
 
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        *arguments: Any,
+        wandb_run: Any = None,
+        wandb_report_every: int | None = None,
+        wandb_own_rows: bool = False,
+        **options: Any,
+    ) -> None:
+        """Takes what a SummaryWriter takes. With `wandb_run`, the run of `wandb.init()`, the statistics of
+        each module and at the end a report are logged there too; see `log_to_wandb` for the other two."""
+        self._wandb: WandbLog | None = None
+        if wandb_run is not None:
+            from .wandb_log import WandbLog
+
+            self._wandb = WandbLog(wandb_run, report_every=wandb_report_every, own_rows=wandb_own_rows)
+        super().__init__(None if log_dir is None else os.fspath(log_dir), *arguments, **options)
+        if self._wandb is not None:
+            self._wandb.attach(self)
+
     watch = watch_model
     unwatch = unwatch_model
 
@@ -206,6 +227,15 @@ class ExplorerWriter(SummaryWriter):
         self.flush()
         return export(self.log_dir, path, runs=["."], models=models, steps=steps)
 
+    def show(self, *, models: Iterable[str] | None = None, steps: int = 400, height: int = 720) -> None:
+        """In a notebook: show that report in the output of the cell, `height` CSS pixels high. It is saved
+        with the notebook. Raises ImportError without IPython, RuntimeError where there is no notebook."""
+        from .notebook import display
+        from .report import page
+
+        self.flush()
+        display(page(self.log_dir, runs=["."], models=models, steps=steps), height)
+
     def flush(self) -> None:
         """Write everything recorded and added so far to disk."""
         background_of(self).flush()
@@ -216,3 +246,5 @@ class ExplorerWriter(SummaryWriter):
         unwatch_model(self)
         background_of(self).flush()
         super().close()
+        if self._wandb is not None:
+            self._wandb.close()

@@ -50,6 +50,8 @@ def readers_names() -> dict[str, object]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_python_block_runs(page, readers_names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
     for block in blocks("python", page):
         exec(compile(block, page.name, "exec"), readers_names)
 
