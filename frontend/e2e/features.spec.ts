@@ -215,7 +215,7 @@ test.describe('panels', () => {
     await bare.panel('fc').getByRole('button', { name: 'Save as CSV' }).click()
     const file = await download
     expect(file.suggestedFilename()).toBe('fc.csv')
-    expect(readFileSync(await file.path(), 'utf8')).toMatch(/^group,kind,tensor,phase,step,/)
+    expect(readFileSync(await file.path(), 'utf8')).toMatch(/^run,call,group,kind,tensor,phase,step,/)
   })
 
   test('two runs stand together in a panel, on the same axes', async ({ bare }) => {

@@ -1,4 +1,5 @@
-/** Starts `e2e/serve.py` before all tests and ends it after them. Tests find the addresses in the environment. */
+/** Starts the Python scripts of the tests. `e2e/serve.py` runs for all tests, which find its addresses in the
+ *  environment. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 
@@ -15,23 +16,51 @@ export interface Addresses {
 const VARIABLE = 'TORCHEXPLORER_E2E'
 
 export default async function start(): Promise<() => Promise<void>> {
-  const child = spawn(process.env.PYTHON ?? 'python3', ['e2e/serve.py'], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  })
-  process.env[VARIABLE] = await firstLine(child)
-  return async () => {
-    child.stdin.end()
-    await new Promise((resolve) => child.once('exit', resolve))
-  }
+  const script = await startScript('serve.py')
+  process.env[VARIABLE] = script.first
+  return script.end
 }
 
 export function addresses(): Addresses {
   return JSON.parse(process.env[VARIABLE] ?? 'null') as Addresses
 }
 
-function firstLine(child: ChildProcess & { readonly stdout: NodeJS.ReadableStream }): Promise<string> {
-  return new Promise((resolve, reject) => {
-    createInterface({ input: child.stdout }).once('line', resolve)
-    child.once('exit', (code) => reject(new Error(`e2e/serve.py ended with ${code}`)))
+export interface Script {
+  /** The first line that it printed. */
+  readonly first: string
+  /** Writes a line to it and waits for the next one that it prints. */
+  ask(line: string): Promise<string>
+  end(): Promise<void>
+}
+
+/** Runs `e2e/${name}` until `end`. */
+export async function startScript(name: string): Promise<Script> {
+  const child = spawn(process.env.PYTHON ?? 'python3', [`e2e/${name}`], {
+    stdio: ['pipe', 'pipe', 'inherit'],
   })
+  const lines = createInterface({ input: child.stdout })
+  const next = (): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const ended = (code: number | null): void => reject(new Error(`e2e/${name} ended with ${code}`))
+      child.once('exit', ended)
+      lines.once('line', (line) => {
+        child.off('exit', ended)
+        resolve(line)
+      })
+    })
+  return {
+    first: await next(),
+    ask(line) {
+      const answer = next()
+      child.stdin.write(`${line}\n`)
+      return answer
+    },
+    end: () => endOf(child),
+  }
+}
+
+async function endOf(child: ChildProcess): Promise<void> {
+  const exit = new Promise((resolve) => child.once('exit', resolve))
+  child.stdin?.end()
+  if (child.exitCode === null) await exit
 }

@@ -1,4 +1,4 @@
-/** A history as comma-separated values. Pure. */
+/** Histories as comma-separated values. Pure. */
 import type { History, Track } from '../api/decode.ts'
 import { statusText } from '../heatmap/plot.ts'
 import { Status } from '../schema.ts'
@@ -19,21 +19,28 @@ const FIELDS = [
 ] as const
 
 /** One row per track and step with its statistics and bin counts; blank rows carry their reason. */
-export function historyCsv(history: History): string {
-  const bins = Array.from({ length: history.bins }, (_, bin) => `bin_${bin}`)
+export function historiesCsv(histories: readonly { run: string; history: History }[]): string {
+  const most = Math.max(...histories.map(({ history }) => history.bins))
+  const bins = Array.from({ length: most }, (_, bin) => `bin_${bin}`)
   const head = [
+    'run',
+    'call',
     'group',
     'kind',
     'tensor',
     'phase',
     'step',
     'wall',
-    history.unit || 'time',
+    histories[0]?.history.unit || 'time',
     'reason',
     ...FIELDS,
     ...bins,
   ]
-  const lines = history.tracks.flatMap((track) => history.steps.map((_, step) => rowOf(history, track, step)))
+  const lines = histories.flatMap(({ run, history }) =>
+    history.tracks.flatMap((track) =>
+      history.steps.map((_, step) => [run, history.node, ...rowOf(history, track, step)]),
+    ),
+  )
   return [head, ...lines].map((cells) => cells.map(csvCell).join(',')).join('\r\n')
 }
 

@@ -108,9 +108,11 @@ export function reasonFor(track: Track, chosen: readonly number[]): string {
     seen.set(status, (seen.get(status) ?? 0) + 1)
   }
   const [most] = [...seen].sort(([, one], [, other]) => other - one)
-  if (most === undefined) return 'waiting for the first record'
+  if (most === undefined) return WAITING
   return most[0] === Status.OK ? 'no finite value' : statusText(most[0])
 }
+
+export const WAITING = 'waiting for the first record'
 
 export function statusText(status: number): string {
   return STATUS[status] ?? `not recorded (reason ${status}, from a newer version)`

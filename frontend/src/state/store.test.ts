@@ -247,3 +247,17 @@ it('where a run has no time of the user’s, all heat maps extend over steps', a
   expect(store.timeAxis.value).toBe('step')
   expect(store.domain.value).toEqual({ first: -5, last: 15 })
 })
+
+it('nothing is asked about a model that can’t be shown', async () => {
+  const newer = run('b')
+  const models = newer.models.map((model) => ({ ...model, problem: 'a newer version' }))
+  const { api, asked } = fakeApi([run('a'), { ...newer, models }], ['.'])
+  store = createStore(api, fakeHost())
+  await rest()
+  expect(store.level.state.value.kind).toBe('ready')
+  asked.length = 0
+  store.openPlace({ run: 'b', model: 'm' })
+  await rest()
+  expect(asked).toEqual([])
+  expect(store.level.state.value.kind).toBe('idle')
+})

@@ -108,7 +108,7 @@ export function createStore(api: Api, host: Host): Store {
     ),
   )
   const models = computed(() => new Map(JSON.parse(names.value) as [string, string[]][]))
-  const token = computed(() => entry.value?.token ?? null)
+  const token = computed(() => (entry.value?.problem === '' ? entry.value.token : null))
   const allSteps = computed(() => {
     const known = latest(steps.state.value)
     return known === undefined ? [] : merged(known.train, known.eval)
@@ -160,6 +160,18 @@ export function createStore(api: Api, host: Host): Store {
 
   const poll = (): Promise<void> => runs.load('runs', (signal) => api.runs(signal))
 
+  /** Runs `load` for the model that is shown, and again when that has news or what failed is asked for anew. A
+   *  model that can't be shown is not asked about. */
+  function keep(held: { clear(): void }, load: (at: Place) => (() => void) | undefined): () => void {
+    return effect(() => {
+      const at = place.value
+      attempt.value
+      if (at !== null && token.value !== null) return load(at)
+      untracked(held.clear)
+      return undefined
+    })
+  }
+
   const ends = [
     effect(() => {
       if (!host.visible.value) return
@@ -171,26 +183,20 @@ export function createStore(api: Api, host: Host): Store {
       const known = runs.state.value
       if (known.kind === 'ready') untracked(() => settle(known.value, place, compare, notice))
     }),
-    effect(() => {
-      const [at, changed] = [place.value, token.value]
-      attempt.value
-      if (at !== null && changed !== null) {
-        void untracked(() => steps.load(key(at), (signal) => api.steps(at, signal)))
-      }
+    keep(steps, (at) => {
+      void untracked(() => steps.load(key(at), (signal) => api.steps(at, signal)))
+      return undefined
     }),
-    effect(() => {
-      const [at, id, changed] = [place.value, levelId.value, token.value]
-      attempt.value
-      if (at === null || changed === null) return
+    keep(level, (at) => {
+      const id = levelId.value
       void untracked(() => level.load(`${key(at)} ${id}`, (signal) => nearestLevel(at, id, signal)))
+      return undefined
     }),
-    effect(() => {
-      const [at, wanted, changed] = [place.value, stat.value, token.value]
-      const chosen = step.value
-      attempt.value
-      if (at === null || changed === null || wanted === null) {
+    keep(health, (at) => {
+      const [wanted, chosen] = [stat.value, step.value]
+      if (wanted === null) {
         untracked(health.clear)
-        return
+        return undefined
       }
       const timer = setTimeout(() => {
         void health.load(`${key(at)} ${wanted}`, (signal) => api.health(at, wanted, chosen, signal))

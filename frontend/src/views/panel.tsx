@@ -15,7 +15,7 @@ import { followDrag } from './drag.ts'
 import { saveCsv, savePanelPicture } from './save.ts'
 import { Failure } from './states.tsx'
 import { DataTable } from './table.tsx'
-import { Tensors } from './tensors.tsx'
+import { type Loaded, Tensors } from './tensors.tsx'
 
 const PAD = 12
 const PLOT_HEIGHT = 88
@@ -36,23 +36,33 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
   const title = titleOf(panel.node)
   const mark = panelMark(panel.slot)
   const held = useHistories(panel, PANEL_STEPS)
-  const first = held[0] === undefined ? undefined : latest(held[0].loadable)
+  const loaded = loadedOf(held)
+  const first = loaded[0]?.history
 
   useLayoutEffect(() => {
     if (store.panels.fresh.value !== panelKey(panel)) return
     store.panels.fresh.value = null
     root.current?.scrollIntoView({ block: 'nearest' })
+    // A panel that moved by keyboard lost the focus on its way.
+    if (document.activeElement === document.body) root.current?.focus()
   }, [store.panels.fresh.value])
 
   const move = (right: number, down: number): void => {
     store.panels.move(panel, right, down, columns)
     store.panels.fresh.value = panelKey(panel)
   }
+  const close = (): void => {
+    const own = root.current?.closest('[data-panel]')
+    const next = (own?.nextElementSibling ?? own?.previousElementSibling)?.querySelector('article')
+    store.panels.close(panel)
+    next?.focus({ preventScroll: true })
+  }
   const column = panel.column % columns
   return (
     <article
       ref={root}
       class="panel"
+      tabIndex={-1}
       aria-label={`Panel ${mark.letter}: ${title}`}
       style={{ '--mark': mark.colour }}
     >
@@ -102,17 +112,13 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
                 <Item
                   text="Save as CSV"
                   disabled={first === undefined}
-                  act={() => first !== undefined && saveCsv(first, title)}
+                  act={() => saveCsv(loaded, title)}
                   close={close}
                 />
               </ul>
             )}
           </Popover>
-          <IconButton
-            icon="close"
-            label={`Close panel ${mark.letter}`}
-            onClick={() => store.panels.close(panel)}
-          />
+          <IconButton icon="close" label={`Close panel ${mark.letter}`} onClick={close} />
         </span>
       </header>
       <PanelBody held={held} width={width - 2 * PAD - 2} height={PLOT_HEIGHT} />
@@ -212,7 +218,7 @@ function useHistories({ model, node, also }: Panel, limit: number): readonly Sho
       ...(runs.length > 1 ? [format.shorten(format.visible(run), 44)] : []),
       ...(own === undefined || own === model ? [] : [`model ${format.shorten(format.visible(own), 44)}`]),
     ]
-    const lacks = `This run has no model “${model}”; it has ${models.map((name) => `“${name}”`).join(', ') || 'none'}.`
+    const lacks = `This run has no model “${format.visible(model)}”; it has ${models.map((name) => `“${format.visible(name)}”`).join(', ') || 'none'}.`
     return [node, ...also].map((id) => ({ run, own, node: id, tags, lacks }))
   })
   const key = JSON.stringify([wanted.map(({ run, own, node }) => [run, own, node]), limit])
@@ -232,6 +238,13 @@ function useHistories({ model, node, also }: Panel, limit: number): readonly Sho
   }))
 }
 
+function loadedOf(held: readonly Shown[]): Loaded[] {
+  return held.flatMap(({ loadable, ...shown }) => {
+    const history = latest(loadable)
+    return history === undefined ? [] : [{ ...shown, history }]
+  })
+}
+
 interface BodyProps {
   readonly held: readonly Shown[]
   /** Of the room inside, and of one heat map, in CSS pixels. */
@@ -241,10 +254,7 @@ interface BodyProps {
 
 function PanelBody({ held, width, height }: BodyProps): JSX.Element {
   const store = useStore()
-  const loaded = held.flatMap(({ loadable, ...shown }) => {
-    const history = latest(loadable)
-    return history === undefined ? [] : [{ ...shown, history }]
-  })
+  const loaded = loadedOf(held)
   return (
     <div class="panel-body">
       {held.map(({ run, tags, node, loadable }) =>

@@ -1,12 +1,12 @@
 /** Files for the user: pictures and tables of what is on screen. */
 import type { History } from '../api/decode.ts'
-import { historyCsv } from '../export/csv.ts'
+import { historiesCsv } from '../export/csv.ts'
 
 /** Larger canvases come out empty in some browsers. */
 const MOST_PIXELS = 16_384
 
-export function saveCsv(history: History, title: string): void {
-  save(new Blob([historyCsv(history)], { type: 'text/csv' }), `${title}.csv`)
+export function saveCsv(histories: readonly { run: string; history: History }[], title: string): void {
+  save(new Blob([historiesCsv(histories)], { type: 'text/csv' }), `${title}.csv`)
 }
 
 export function saveSvg(svg: string, title: string): void {

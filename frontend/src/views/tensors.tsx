@@ -3,6 +3,7 @@ import type { JSX } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { History } from '../api/decode.ts'
 import * as format from '../format.ts'
+import { WAITING } from '../heatmap/plot.ts'
 import { commonExtent, hasGradients, type TensorTracks, tensorsOf } from '../heatmap/tensors.ts'
 import { placesOf } from '../heatmap/time.ts'
 import { titleOf } from '../state/panels.ts'
@@ -36,7 +37,10 @@ export function Tensors({ loaded, width, height }: TensorsProps): JSX.Element {
   )
   const grad = gradients && loaded.some(({ history }) => hasGradients(history))
   const thinned = loaded.find(({ history }) => history.steps.length < history.total)?.history
-  if (groups.length === 0) return <p class="panel-note">Nothing of this module is recorded.</p>
+  if (groups.length === 0) {
+    const waiting = loaded.every(({ history }) => history.total === 0)
+    return <p class="panel-note">{waiting ? WAITING : 'Nothing of this module is recorded.'}</p>
+  }
   return (
     <>
       {groups.map(({ title, tensors }) => (
