@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class PackedBuffer:
         key = (begin, count, wide, shape)
         view = self._views.get(key)
         if view is None:
-            with torch.inference_mode(False):
+            with _no_inference():
                 view = self._chunk[begin : self._used]
                 view = view.view(torch.float64) if wide else view
                 view = view if shape is None else view.view(shape)
@@ -74,7 +75,7 @@ class PackedBuffer:
         key = (begin, wide)
         pair = self._pairs.get(key)
         if pair is None:
-            with torch.inference_mode(False):
+            with _no_inference():
                 view = self._chunk[begin : self._used]
                 view = view.view(torch.float64) if wide else view
                 pair = (view[0], view[1])
@@ -118,6 +119,11 @@ class PackedBuffer:
         if len(kept) > 65536:  # shapes that never repeat
             kept.clear()
         kept[key] = value
+
+
+def _no_inference() -> AbstractContextManager[Any]:
+    """Leaves inference mode, if it is on."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
 def to_host(flat: Tensor) -> Packed:
