@@ -4,6 +4,7 @@
 # make check   everything that only reads the code: ruff, mypy, tsc, Biome
 # make test    all of it: the checks, pytest, vitest, the bundle and the tab in a real browser
 # make bench   what watching and its records cost, beside other tools (which it installs)
+# make matrix  the core of the tests under each combination of versions that is said to work (hours, 20 GB)
 # make clean   all of the above away again; event files in runs/ stay
 #
 # Needs Python 3.10 or newer, and for test, check and setup Node 20.19 or newer with npm. Chromium and
@@ -30,7 +31,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get
 FIND_CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
 STATIC := tensorboard_torchexplorer/static
 
-.PHONY: setup demo check test bench clean python-check frontend-check bundle-check chromium
+.PHONY: setup demo check test bench matrix clean python-check frontend-check bundle-check chromium
 
 setup: $(VENV)/.dev frontend/node_modules/.package-lock.json
 
@@ -65,6 +66,9 @@ bundle-check: frontend/node_modules/.package-lock.json
 bench: $(VENV)/.peers
 	$(RUN) benchmarks/overhead.py
 	$(RUN) -m benchmarks.records
+
+matrix:
+	$(PYTHON) scripts/matrix.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

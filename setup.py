@@ -43,6 +43,7 @@ class BuildWithTab(build_py):
 
 EXAMPLES = ["accelerate>=1.1", "lightning>=2.2", "scikit-learn>=1.3", "tqdm", "transformers>=4.46"]
 DEV = [
+    "build",
     "hypothesis",
     "ipykernel",
     "mypy>=1.14",
@@ -52,6 +53,7 @@ DEV = [
     "pytest-xdist",
     "ruff>=0.9",
     "setuptools>=77",
+    "twine",
     "wandb",
 ]
 
@@ -62,7 +64,7 @@ setup(
     long_description=(HERE / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    license_files=["LICENSE"],
+    license_files=["LICENSE", "tensorboard_torchexplorer/static/THIRD_PARTY_LICENSES.md"],
     keywords=["pytorch", "tensorboard", "visualization", "histogram", "gradient", "deep learning"],
     classifiers=[
         "Development Status :: 4 - Beta",

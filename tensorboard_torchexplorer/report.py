@@ -58,6 +58,9 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <noscript>This report draws its pictures with JavaScript, which is off here.</noscript>
+<script type="text/plain" id="licenses">
+{licenses}
+</script>
 <script type="module">{script}</script>
 </body>
 </html>
@@ -247,7 +250,8 @@ def _names(argument: str, names: Any) -> list[str] | None:
 
 
 def _html(body: bytes, title: str) -> str:
-    script = _tab()
+    # As it can stand inside of a page.
+    script = _safe(_static("index.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _PAGE.format(
         policy=_POLICY.format(digest=digest),
@@ -256,17 +260,22 @@ def _html(body: bytes, title: str) -> str:
         title=html.escape(title.encode("utf-8", "replace").decode()),
         id=REPORT_ID,
         records=base64.b64encode(body).decode(),
+        licenses=_safe(_static("THIRD_PARTY_LICENSES.md")),
         script=script,
     )
 
 
-def _tab() -> str:
-    """The built tab as it can stand inside a page. Raises FileNotFoundError where it is not built."""
-    file = resources.files("tensorboard_torchexplorer").joinpath("static", "index.js")
+def _static(name: str) -> str:
+    """A file of the built tab. Raises FileNotFoundError where it is not built."""
+    file = resources.files("tensorboard_torchexplorer").joinpath("static", name)
     if not file.is_file():
         raise FileNotFoundError(
-            "tensorboard_torchexplorer/static/index.js is not built: run npm run build in frontend/"
+            f"tensorboard_torchexplorer/static/{name} is not built: run npm run build in frontend/"
         )
-    text = file.read_text("utf-8")
-    # In a script only these three end or change how it is read; both forms mean the same within a string.
+    return file.read_text("utf-8")
+
+
+def _safe(text: str) -> str:
+    """The text as it can stand in a script element. Only these three would end it or change how it is read;
+    in a string of JavaScript both forms mean the same."""
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("<script", "\\x3cscript")

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
+from . import versions
 from .background import background_of
 from .capture.dynamo import is_wrapper
 from .options import LOG, Patterns, TimeLog, validated
@@ -84,6 +85,7 @@ def watch_model(
 
     Returns the watch, a context manager whose end is `unwatch`. ValueError names a wrong argument.
     """
+    versions.check()
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch: model={model!r} is not a torch.nn.Module")
     if name is not None and not (isinstance(name, str) and name):

@@ -53,15 +53,20 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """`serve(logdir, **environment)` starts `tensorboard-torchexplorer show` on a free port of
-    127.0.0.1 and gives the server's address, which ends in a slash. It runs until the end of the test."""
+    """`serve(logdir, python=sys.executable, **environment)` starts `tensorboard-torchexplorer show` on a
+    free port of 127.0.0.1 and gives the server's address, which ends in a slash, until the end of the test.
+    """
     with ExitStack() as servers:
-        yield lambda logdir, **environment: servers.enter_context(_server(logdir, environment))
+
+        def start(logdir: Path, python: str | Path = sys.executable, **environment: str) -> str:
+            return servers.enter_context(_server(logdir, python, environment))
+
+        yield start
 
 
 @contextmanager
-def _server(logdir: Path, environment: dict[str, str]) -> Iterator[str]:
-    command = [sys.executable, "-m", "tensorboard_torchexplorer", "show", str(logdir)]
+def _server(logdir: Path, python: str | Path, environment: dict[str, str]) -> Iterator[str]:
+    command = [python, "-m", "tensorboard_torchexplorer", "show", str(logdir)]
     log = logdir.parent / f"{logdir.name}.server.log"
     with (
         log.open("w") as errors,

@@ -150,7 +150,16 @@ def test_only_the_tab_may_run_in_it_and_nothing_may_be_fetched(logdir):
     assert set(rules) == {"default-src", "script-src", "img-src", "base-uri"}
     assert "unsafe" not in policy
     assert not re.search(r"""(src|href)=["']""", text[: text.index("<body>")])
-    assert [tag for tag, _, _ in found.elements].count("script") == 2
+    scripts = [own["type"] for tag, own, _ in found.elements if tag == "script"]
+    assert scripts == ["application/octet-stream", "text/plain", "module"]
+
+
+def test_the_licenses_of_what_is_in_the_tab_go_with_it(logdir):
+    licenses = Page(page(logdir)).the("script", id="licenses")
+
+    for package in ("preact", "@preact/signals", "@preact/signals-core"):
+        assert f"\n## {package} - " in licenses
+    assert "Permission is hereby granted" in licenses
 
 
 def test_names_cannot_break_out(tmp_path):
@@ -160,7 +169,7 @@ def test_names_cannot_break_out(tmp_path):
     single = page(directory)
     found = Page(single)
 
-    assert [tag for tag, _, _ in found.elements].count("script") == 2
+    assert [tag for tag, _, _ in found.elements].count("script") == 3
     assert HOSTILE in Page(page(tmp_path)).the("title")
     assert Held.of(single).head["models"][0]["model"] == "</script>" + HOSTILE
 
@@ -168,6 +177,7 @@ def test_names_cannot_break_out(tmp_path):
 def test_a_script_that_holds_markup_stays_one_script(logdir, monkeypatch, tmp_path):
     static = tmp_path / "static"
     static.mkdir()
+    (static / "THIRD_PARTY_LICENSES.md").write_text("none")
     (static / "index.js").write_text('const a = "</script><script><!--"', "utf-8")
     monkeypatch.setattr(report.resources, "files", lambda package: tmp_path)
 

@@ -1,0 +1,140 @@
+"""The tests under each combination of versions that is said to work. Needs hours and some 20 GB, because
+PyPI's wheels of torch bring CUDA along.
+
+python scripts/matrix.py                     all combinations
+python scripts/matrix.py 3.10                those of that Python
+python scripts/matrix.py --tests tests/test_cli.py
+
+Each combination has its virtual environment below build/matrix, which is made once. One line for each says
+what came out; what can't be tried here (no such Python, no such wheel) is said, not skipped in silence, and
+counts as a failure with --strict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build" / "matrix"
+
+# The core of the package with real event files, real servers and real trainings; no browser, no trainers.
+TESTS = (
+    "tests/test_cli.py",
+    "tests/test_end_to_end.py",
+    "tests/test_gradients.py",
+    "tests/test_imports.py",
+    "tests/test_neutral.py",
+    "tests/test_plugin.py",
+    "tests/test_reader.py",
+    "tests/test_report.py",
+    "tests/test_serve.py",
+    "tests/test_server.py",
+    "tests/test_structure_kinds.py",
+    "tests/test_values.py",
+)
+
+
+@dataclass(frozen=True)
+class Combination:
+    python: str
+    torch: str
+    tensorboard: str
+    more: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"python {self.python}, torch {self.torch}, tensorboard {self.tensorboard}"
+
+
+# TensorBoard before 2.21 needs pkg_resources, which setuptools 82 no longer has.
+_OLD = ("setuptools<81",)
+
+COMBINATIONS = (
+    Combination("3.10", "2.4.0", "2.17.0", ("numpy<2", *_OLD)),
+    Combination("3.11", "2.13.0", "2.20.0", _OLD),
+    Combination("3.11", "2.13.0", "2.21.0"),
+    Combination("3.12", "2.4.1", "2.17.1", _OLD),
+    Combination("3.12", "2.15.0", "2.21.0"),
+    Combination("3.13", "2.15.0", "2.20.0", _OLD),
+)
+
+
+class Impossible(Exception):
+    """This machine can't try the combination; the text says why."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("python", nargs="*", help="only these versions of Python")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="what pytest is given")
+    parser.add_argument("--strict", action="store_true", help="what can't be tried is a failure, too")
+    options = parser.parse_args()
+    lines, failed = [], False
+    for combination in COMBINATIONS:
+        if options.python and combination.python not in options.python:
+            continue
+        try:
+            passed = run(environment(combination), options.tests)
+            outcome = "passed" if passed else "FAILED"
+            failed |= not passed
+        except Impossible as error:
+            outcome = f"not tried: {error}"
+            failed |= options.strict
+        lines.append(f"{combination.name}: {outcome}")
+        print(lines[-1], flush=True)
+    print("\n".join(["", "All of them:", *lines]))
+    return int(failed or not lines)
+
+
+def environment(combination: Combination) -> Path:
+    """The Python of the combination's virtual environment, with everything installed."""
+    directory = PLACE / combination.name.replace(", ", "-").replace(" ", "")
+    python = directory / "bin" / "python"
+    stamp = directory / ".complete"
+    if not stamp.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        subprocess.run([interpreter(combination.python), "-m", "venv", directory], check=True)
+        versions = (f"torch=={combination.torch}", f"tensorboard=={combination.tensorboard}")
+        install(python, *versions, *combination.more)
+        install(python, "hypothesis", "packaging", "pytest>=8.2", *combination.more)
+        stamp.touch()
+    install(python, "--no-deps", "--editable", str(ROOT))
+    return python
+
+
+def interpreter(version: str) -> str:
+    """A Python of that version: on the path, or among those of pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python{version}"))]
+    for candidate in found:
+        if (
+            candidate
+            and subprocess.run([candidate, "-c", "import venv"], capture_output=True).returncode == 0
+        ):
+            return candidate
+    raise Impossible(f"there is no Python {version}")
+
+
+def install(python: Path, *packages: str) -> None:
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        reason = next((line for line in done.stderr.splitlines() if "ERROR" in line), "pip failed")
+        raise Impossible(f"{' '.join(packages)}: {reason}")
+
+
+def run(python: Path, tests: list[str]) -> bool:
+    """Whether the tests pass. Their output goes where ours goes."""
+    # Newer and older packages warn about each other; what fails is what counts here.
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *tests]
+    return subprocess.run(command, cwd=ROOT, stdout=sys.stdout, stderr=sys.stdout).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What is said where something older is installed than is supported."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+
+import pytest
+from torch import nn
+
+from tensorboard_torchexplorer import ExplorerWriter, versions
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """`installed(torch="2.3.1")` says so of a package."""
+
+    def say(**found: str | None) -> None:
+        def version(package: str) -> str:
+            text = found.get(package, "999")
+            if text is None:
+                raise PackageNotFoundError(package)
+            return text
+
+        monkeypatch.setattr(versions, "version", version)
+
+    return say
+
+
+@pytest.mark.parametrize("found", ["2.3.1", "2.3.1+cu121", "1.13", "2"])
+def test_an_old_torch_is_named_with_what_to_do(found, installed, tmp_path):
+    installed(torch=found)
+    expected = f"needs torch 2.4 or newer, and this is {found}: pip install "
+    with ExplorerWriter(tmp_path) as writer, pytest.raises(ImportError, match=re.escape(expected)):
+        writer.watch(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("found", ["2.4", "2.4.0+cpu", "2.13.0", "3.0a1", "10.1", None, "unknown"])
+def test_others_pass(found, installed):
+    installed(torch=found)
+
+    versions.check()
+
+
+def test_the_distribution_asks_for_the_same_versions():
+    asked = [re.match(r"([a-z]+)>=([\d.]+)$", need) for need in requires("tensorboard-torchexplorer")]
+
+    assert versions.NEEDED.items() <= {found[1]: found[2] for found in asked if found}.items()
