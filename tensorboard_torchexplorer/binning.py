@@ -189,6 +189,24 @@ def _several(
         lows, highs, counts = zip(*(_range(host, slot) for slot in slots), strict=True)
         row["min"], row["max"] = np.fmin.reduce(lows), np.fmax.reduce(highs)
         row["nan"], row["posinf"], row["neginf"] = np.sum(counts, axis=0)
+        exact = all(slot.moments >= 0 or slot.samples == slot.size for slot in slots)
+        if exact and not np.any(counts):
+            sizes = np.array([slot.size for slot in slots], np.float64)
+            means, deviations, nonzeros = np.array([_moments(host, slot) for slot in slots]).T
+            row["mean"] = mean = np.average(means, weights=sizes)
+            square = np.square(deviations) + sizes * np.square(means - mean)
+            row["std"] = np.sqrt(square.sum() / sizes.sum())
+            row["zeros"] = 1.0 - nonzeros.sum() / sizes.sum()
+
+
+def _moments(host: Sequence[NDArray[np.float32]], slot: Slot) -> list[float]:
+    """Mean, 2-norm of the deviations and number of non-zeros of a whole tensor, all of it sampled or these
+    known."""
+    if slot.moments >= 0:
+        return _read(host[slot.device], slot.moments, 3, slot.wide_moments)
+    values = slot_values(host, slot)
+    mean = float(values.mean())
+    return [mean, float(np.linalg.norm(values - mean)), float(np.count_nonzero(values))]
 
 
 def _range(host: Sequence[NDArray[np.float32]], slot: Slot) -> tuple[float, float, tuple[int, int, int]]:

@@ -12,6 +12,7 @@ from torch import nn
 
 LOG = ("io", "io_grad", "params", "params_grad")
 COMPILED = ("eager", "skip")
+RANKS = ("first", "all")
 
 Pattern = str | type | Callable[[str, nn.Module], bool]
 Patterns = Pattern | Iterable[Pattern] | None
@@ -37,6 +38,7 @@ class WatchOptions:
     root_input_grad: bool
     compiled: str
     start_step: int
+    ranks: str
 
     def excluded(self, path: str, module: nn.Module) -> bool:
         """Whether a module is to be left out: not named by `include` (if there is any), or named by
@@ -60,6 +62,7 @@ class WatchOptions:
             "exact": self.exact,
             "eval_freq": self.eval_freq,
             "root_input_grad": self.root_input_grad,
+            "ranks": self.ranks,
             "unit": self.time_log[0] if self.time_log else "",
         }
 
@@ -81,6 +84,7 @@ def validated(
     root_input_grad: bool = False,
     compiled: str = "eager",
     start_step: int = 0,
+    ranks: str = "first",
 ) -> WatchOptions:
     """The options, or a ValueError that names the argument and its value."""
     kinds = (log,) if isinstance(log, str) else tuple(log)
@@ -121,6 +125,7 @@ def validated(
     _check("root_input_grad", root_input_grad, isinstance(root_input_grad, bool), "True or False")
     _check("compiled", compiled, compiled in COMPILED, " or ".join(map(repr, COMPILED)))
     _check("start_step", start_step, _whole(start_step, 0), "a whole number of steps, at least 0")
+    _check("ranks", ranks, ranks in RANKS, " or ".join(map(repr, RANKS)))
     return WatchOptions(
         tuple(kind for kind in LOG if kind in kinds),
         log_freq,
@@ -137,6 +142,7 @@ def validated(
         root_input_grad,
         compiled,
         start_step,
+        ranks,
     )
 
 

@@ -95,7 +95,7 @@ class Record:
     @property
     def ran(self) -> list[list[int]]:
         """The nodes that ran in any of the forwards, see `StepInfo.ran`."""
-        return _ranges(sorted({node for forward in self.forwards for node in forward.nodes.values()}))
+        return ranges(sorted({node for forward in self.forwards for node in forward.nodes.values()}))
 
     def close(self) -> None:
         """Take every hook away and let go of the graph."""
@@ -290,7 +290,7 @@ def _local(tensor: Tensor) -> Tensor:
     return to_local() if to_local is not None else tensor
 
 
-def _ranges(indices: list[int]) -> list[list[int]]:
+def ranges(indices: list[int]) -> list[list[int]]:
     """Ascending whole numbers as [first, count] ranges."""
     ranges: list[list[int]] = []
     for index in indices:

@@ -27,7 +27,7 @@ from .background import Background
 from .capture.dynamo import EAGER, is_compiled
 from .capture.graph import GraphBuilder
 from .capture.private import current_graph_task, missing
-from .capture.surroundings import NotObserved, hindrance, writes_here
+from .capture.surroundings import NotObserved, hindrance
 from .capture.trampoline import Trampoline
 from .faults import Faults
 from .options import WatchOptions
@@ -133,6 +133,7 @@ class Watch:
                 self._recording.drop(record)
             else:
                 self._steps.finish(record)
+        self._recording.end()
         EAGER.release(self._recording)
         trampoline = self._recording.trampoline
         if trampoline is not None:
@@ -216,7 +217,7 @@ class Watch:
 
     def _hindered(self, root: nn.Module, phase: Phase, compiled: bool) -> bool:
         """Whether a forward that is due can't be looked at."""
-        if not writes_here():
+        if not self._recording.is_recorded_here:
             return True
         if self.options.compiled == "skip" and (compiled or any(is_compiled(m) for m in root.modules())):
             reason = ""

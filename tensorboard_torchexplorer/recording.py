@@ -6,21 +6,24 @@ import os
 import time
 import uuid
 import weakref
+from typing import Any
 
 from torch import nn
 
-from .assemble import Assembler
+from .assemble import Assembler, Finished
 from .background import Background
 from .capture.calls import Call
 from .capture.forward import ForwardCapture
 from .capture.fused import mark_fused
 from .capture.graph import GraphBuilder
 from .capture.private import without_torch_function
+from .capture.surroundings import writes_here
 from .capture.survey import Survey, survey
 from .capture.trampoline import Trampoline
 from .events import graph_values
 from .faults import Faults
 from .options import WatchOptions
+from .ranks import Sender, join
 from .record import Forward, Record
 from .retracing import Retracing
 from .sampling import Sampler
@@ -62,6 +65,12 @@ class Recording:
         )
         self._retracing = Retracing()
         self._dropped = 0
+        self._exchange = join(name, self.faults) if options.ranks == "all" else None
+
+    @property
+    def is_recorded_here(self) -> bool:
+        """Whether this process samples: the one that writes, or one that sends to it."""
+        return self._exchange is not None or writes_here()
 
     # --- forwards --------------------------------------------------------------------------------
 
@@ -158,12 +167,29 @@ class Recording:
                 finished = record.finished(self._info(record, forwards), self._news())
                 with without_torch_function():
                     size = finished.size
-                self._thread.submit(lambda: (self._assembler.values(finished), finished.info.step), size)
+                self._thread.submit(lambda: self._values(finished), size)
         except Exception as error:
             self.faults.report("", "the end of a logged step", error)
         finally:
             self.written += 1
             self.drop(record)
+
+    def _values(self, finished: Finished) -> tuple[list[Any], int] | None:
+        """The values of the step's event. Runs on the record thread."""
+        if isinstance(self._exchange, Sender):
+            self._exchange.send(finished, self.builder.modules)
+            return None
+        if self._exchange is not None:
+            try:
+                finished = self._exchange.gathered(finished, self.builder.modules)
+            except Exception as error:  # of the store: the others may be gone
+                self.faults.report("", "values of other ranks", error)
+        return self._assembler.values(finished), finished.info.step
+
+    def end(self) -> None:
+        """No more records will come."""
+        if isinstance(self._exchange, Sender) and os.getpid() == self._pid:
+            self._thread.submit(self._exchange.end, 0)
 
     def drop(self, record: Record) -> None:
         """Give the record up."""
@@ -174,7 +200,7 @@ class Recording:
     def write_graph(self, step: int) -> None:
         """So that the tab shows the structure before the first step has ended."""
         graph = self._news()
-        if graph is not None and os.getpid() == self._pid:
+        if graph is not None and os.getpid() == self._pid and not isinstance(self._exchange, Sender):
             self._thread.submit(lambda: (graph_values(graph), step), 512 * len(graph.nodes))
 
     def _news(self) -> Graph | None:

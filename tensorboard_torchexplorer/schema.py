@@ -264,7 +264,8 @@ class StepInfo:
     recorded. `ran` are the indices of the nodes that ran, as [first, count] ranges. `scale` is the
     loss scale of a GradScaler (the gradients shown are divided by it) or None, `skipped` whether the
     optimizer skipped the step. `dropped` counts records lost so far because the writer was too slow.
-    `session` changes when the process does, which marks restarts.
+    `session` changes when the process does, which marks restarts. `ranks` is how many ranks of a
+    distributed training the samples are of.
     """
 
     step: int
@@ -277,6 +278,7 @@ class StepInfo:
     dropped: int
     session: str
     faults: list[Fault] = field(default_factory=list)
+    ranks: int = 1
     version: int = VERSION
 
 

@@ -104,6 +104,12 @@ class Slots:
         numbers = self._numbers[number * _WIDTH : (number + 1) * _WIDTH]
         return Slot._make([*numbers, self._finite.get(number, (math.nan, math.nan))])
 
+    def copy(self) -> Slots:
+        """The same slots, to which more may be added."""
+        other = Slots()
+        other.count, other._numbers, other._finite = self.count, self._numbers[:], dict(self._finite)
+        return other
+
     def change(self, number: int, column: str, value: int) -> None:
         """Write one column of a slot."""
         self._numbers[number * _WIDTH + COLUMNS[column]] = value

@@ -19,7 +19,7 @@ from .backward_ends import call_at_end, call_at_start
 from .budget import is_due
 from .capture.dynamo import EAGER
 from .capture.private import current_graph_task
-from .capture.surroundings import NotObserved, writes_here
+from .capture.surroundings import NotObserved
 from .optimizers import Optimizers
 from .record import Record
 from .recording import Recording
@@ -213,7 +213,9 @@ class Steps:
     def _open_without_forward(self, optimizer: Optimizer) -> None:
         """At a logged step whose forward could not be looked at, record the parameters alone."""
         root = self._root()
-        if self._recording.record is not None or root is None or not self._is_due() or not writes_here():
+        if self._recording.record is not None or root is None or not self._is_due():
+            return
+        if not self._recording.is_recorded_here:
             return
         if not self.forwards and self._stepped and optimizer not in self._stepped:
             return  # the second optimizer of the step before
@@ -245,7 +247,7 @@ class Steps:
         if begins is not None:
             begins()
         eager = self._options.compiled == "eager" and not self.optimizers.uncounted
-        if eager and self.is_logged and writes_here():
+        if eager and self.is_logged and self._recording.is_recorded_here:
             EAGER.hold(self._recording)
         else:
             EAGER.release(self._recording)

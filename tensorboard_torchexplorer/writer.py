@@ -20,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 from . import versions
 from .background import background_of
 from .capture.dynamo import is_wrapper
+from .capture.surroundings import writes_here
 from .options import LOG, Patterns, TimeLog, validated
 from .recorder import Ended, Watch
 
@@ -31,8 +32,18 @@ _WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.W
 _ENDED: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Ended]] = weakref.WeakKeyDictionary()
 
 
+class _Nowhere:
+    """Stands for the writer of a rank that has none. It counts as closed."""
+
+    file_writer = None
+    purge_step = None
+
+
+_NOWHERE: Any = _Nowhere()
+
+
 def watch_model(
-    writer: SummaryWriter,
+    writer: SummaryWriter | None,
     model: nn.Module,
     name: str | None = None,
     *,
@@ -51,6 +62,7 @@ def watch_model(
     root_input_grad: bool = False,
     compiled: str = "eager",
     start_step: int | None = None,
+    ranks: str = "first",
 ) -> Watch:
     """Record `model` while it trains: its graph, and every `log_freq` steps a histogram of each
     input, output, parameter and gradient. Training is not changed by a bit.
@@ -82,6 +94,9 @@ def watch_model(
         their gradients only.
     start_step: number of the first step. Default: where an earlier watch of that name ended, or the
         writer's purge_step, or 0.
+    ranks: of a distributed training, "first": record what the first rank sees; "all": pool samples of all
+        ranks, each of which must then watch, with the same options. On ranks that do not write, `writer`
+        may be None.
 
     Returns the watch, a context manager whose end is `unwatch`. ValueError names a wrong argument.
     """
@@ -106,7 +121,12 @@ def watch_model(
         root_input_grad=root_input_grad,
         compiled=compiled,
         start_step=start_step if start_step is not None else 0,
+        ranks=ranks,
     )
+    if writer is None:
+        if writes_here():
+            raise ValueError("watch: writer=None is for the ranks that do not write, this one does")
+        writer = _NOWHERE
     root = _unwrapped(model)
     watches = _WATCHES.setdefault(writer, {})
     for key, watch in list(watches.items()):
@@ -137,13 +157,15 @@ def _close(reference: weakref.ref[Watch]) -> None:
         watch.close()
 
 
-def unwatch_model(writer: SummaryWriter, model: nn.Module | None = None) -> None:
+def unwatch_model(writer: SummaryWriter | None, model: nn.Module | None = None) -> None:
     """Stop recording `model`, or every model of `writer`, and leave the models as they were."""
-    watches = _WATCHES.get(writer, {})
+    watches = _WATCHES.get(writer or _NOWHERE, {})
     root = _unwrapped(model) if model is not None else None
     for key, watch in list(watches.items()):
         if root is None or watch.model is root:
-            _end(writer, key)
+            _end(writer or _NOWHERE, key)
+            if writer is None:
+                _ENDED[_NOWHERE].pop(key)  # the next watch may be of another run
 
 
 def _free_name(wanted: str, taken: dict[str, Watch]) -> str:

@@ -141,6 +141,13 @@ def test_hf_trainer_records_into_its_own_report(tmp_path, monkeypatch):
     assert "train/loss" in EventAccumulator(str(path)).Reload().Tags()["scalars"]
 
 
+def test_ddp_pools_the_samples_of_two_processes(tmp_path, monkeypatch):
+    model = run("ddp", tmp_path, monkeypatch)["Sequential"]
+
+    assert_two_clean_steps(model)
+    assert [info.ranks for info in model.steps] == [2, 2]
+
+
 def test_attach_makes_the_attention_weights_an_output(tmp_path, monkeypatch):
     model = run("attach", tmp_path, monkeypatch)["PatchClassifier"]
     named = {

@@ -275,7 +275,8 @@ export interface Fault {
  * recorded. `ran` are the indices of the nodes that ran, as [first, count] ranges. `scale` is the
  * loss scale of a GradScaler (the gradients shown are divided by it) or None, `skipped` whether the
  * optimizer skipped the step. `dropped` counts records lost so far because the writer was too slow.
- * `session` changes when the process does, which marks restarts.
+ * `session` changes when the process does, which marks restarts. `ranks` is how many ranks of a
+ * distributed training the samples are of.
  */
 export interface StepInfo {
   readonly step: number
@@ -288,6 +289,7 @@ export interface StepInfo {
   readonly dropped: number
   readonly session: string
   readonly faults: readonly Fault[]
+  readonly ranks: number
   readonly version: number
 }
 

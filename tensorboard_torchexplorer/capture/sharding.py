@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 
 
-def shard_flag(parameters: Iterable[tuple[str, Tensor]]) -> str:
+def shard_flag(parameters: Iterable[tuple[str, Tensor]], ranks: str) -> str:
     """Which part of a module's parameters lies in this process, empty if it is all of them. Recorded are
-    the values and the gradient of this part."""
+    the values and the gradient of this part, where `ranks` is "all" also those of the others."""
     for _, parameter in parameters:
         mesh = getattr(parameter, "device_mesh", None)
         if mesh is None:
@@ -20,7 +20,8 @@ def shard_flag(parameters: Iterable[tuple[str, Tensor]]) -> str:
             if placement.is_shard():
                 number = number * mesh.size(dimension) + coordinate[dimension]
                 count *= mesh.size(dimension)
-        return f"sharded: local shard {number + 1}/{count}"
+        here = f"shard {number + 1}/{count}"
+        return f"sharded: all shards, of which {here} here" if ranks == "all" else f"sharded: local {here}"
     return ""
 
 

@@ -102,10 +102,12 @@ class ExplorerCallback(*_BASES):  # type: ignore[misc]  # Lightning may be absen
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._end()
-        if trainer.fast_dev_run or not trainer.is_global_zero:
+        writes = trainer.is_global_zero
+        if trainer.fast_dev_run or not (writes or self._watching.of_all_ranks):
             return
         parts = list(self._parts(trainer, pl_module))
-        self._watching.begin(self._writer(trainer), parts, ("epoch", _epoch_of(trainer)))
+        writer = self._writer(trainer) if writes else None
+        self._watching.begin(writer, parts, ("epoch", _epoch_of(trainer)))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._end()

@@ -61,7 +61,8 @@ class ExplorerCallback(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
         # Not at the beginning of the training: TensorBoardCallback may come after us, and evaluations before.
-        if self._watching.begun or not state.is_world_process_zero:
+        writes = state.is_world_process_zero
+        if self._watching.begun or not (writes or self._watching.of_all_ranks):
             return
         model: nn.Module = trained["model"]
         part = Part(model, self._watching.name, None, state.global_step)
@@ -69,7 +70,8 @@ class ExplorerCallback(TrainerCallback):
         def epoch(_: nn.Module, __: int) -> float:
             return float(state.epoch or 0.0)
 
-        self._watching.begin(self._writer(args, state, trained), [part], ("epoch", epoch))
+        writer = self._writer(args, state, trained) if writes else None
+        self._watching.begin(writer, [part], ("epoch", epoch))
 
     # The trainer's own callback closes its writer before we are told of the end.
 

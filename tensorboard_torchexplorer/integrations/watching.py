@@ -68,12 +68,18 @@ class Watching:
 
     @property
     def begun(self) -> bool:
-        return self._writer is not None
+        return bool(self._watches)
 
-    def begin(self, writer: SummaryWriter, parts: Iterable[Part], epoch: TimeLog) -> None:
-        """Watch `parts` with `writer`; `epoch` is the time axis if the trainer's epochs were asked for."""
+    @property
+    def of_all_ranks(self) -> bool:
+        """Whether ranks that don't write are to watch as well."""
+        return self.options.get("ranks") == "all"
+
+    def begin(self, writer: SummaryWriter | None, parts: Iterable[Part], epoch: TimeLog) -> None:
+        """Watch `parts` with `writer` (None on ranks that don't write); `epoch` is the time axis if the
+        trainer's epochs were asked for."""
         self.end()
-        if getattr(writer, "file_writer", writer) is None:
+        if writer is not None and getattr(writer, "file_writer", writer) is None:
             writer._get_file_writer()  # an earlier fit has closed it
         self._writer = writer
         options = {**self.options, **({"time_log": epoch} if self.epochs else {})}
@@ -96,7 +102,7 @@ class Watching:
 
     def end(self) -> None:
         """Unwatch, write what is left, and close the writer if it is ours."""
-        if self._writer is None:
+        if not self.begun:
             return
         self.steps = self.steps_now()
         for watch in self._watches:
