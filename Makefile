@@ -3,7 +3,7 @@
 #              (EXAMPLE=resnet18 or another of examples/, DEMO_STEPS=how many, DEMO_SERVE=0 only trains)
 # make check   everything that only reads the code: ruff, mypy, tsc, Biome
 # make test    all of it: the checks, pytest, vitest, the bundle and the tab in a real browser
-# make bench   what watching and its records cost, beside other tools (which it installs)
+# make bench   what watching and its records cost, beside other tools (which it installs); large models
 # make matrix  the core of the tests under each combination of versions that is said to work (hours, 20 GB)
 # make clean   all of the above away again; event files in runs/ stay
 #
@@ -63,9 +63,10 @@ bundle-check: frontend/node_modules/.package-lock.json
 	cd frontend && npm run build -- --outDir dist --logLevel warn
 	diff -rq frontend/dist $(STATIC) || { echo "$(STATIC) is stale: cd frontend && npm run build"; exit 1; }
 
-bench: $(VENV)/.peers
+bench: $(VENV)/.peers frontend/node_modules/.package-lock.json chromium
 	$(RUN) benchmarks/overhead.py
 	$(RUN) -m benchmarks.records
+	$(RUN) -m benchmarks.tab
 
 matrix:
 	$(PYTHON) scripts/matrix.py

@@ -76,8 +76,12 @@ export const COLOURS: Readonly<Record<Theme, Colours>> = {
 
 /** Colours for what is drawn on a canvas, which the system can't replace by itself where the user forces colours. */
 export function canvasColours(theme: Theme): Colours {
-  return matchMedia('(forced-colors: active)').matches ? { ...COLOURS[theme], ...FORCED } : COLOURS[theme]
+  forced ??= matchMedia('(forced-colors: active)')
+  return forced.matches ? { ...COLOURS[theme], ...FORCED } : COLOURS[theme]
 }
+
+/** Asked for once: canvases ask with every frame. */
+let forced: MediaQueryList | undefined
 
 const FORCED: Partial<Colours> = {
   surface: 'Canvas',

@@ -4,7 +4,7 @@ import { type Point, trace } from '../layout/index.ts'
 import { canvasColours, FONT } from '../theme.ts'
 import { stripeOf } from './family.ts'
 import type { Picture, PlacedBox, PlacedWire } from './picture.ts'
-import { type Size, shownWorld, TEXT_SCALE, type View } from './viewport.ts'
+import { type Size, type Spot, shownWorld, TEXT_SCALE, type View } from './viewport.ts'
 
 export interface Look {
   readonly theme: Theme
@@ -52,8 +52,25 @@ export function drawGraph(
   ] as const) {
     strokeWires(context, wires, colour, thickness, view.scale < FAR_SCALE)
   }
+  drawFrames(context, picture, colours.control, width)
   if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world, view.scale < FAR_SCALE)
   else drawShapes(context, look.shapes ? seen : lit, look.theme)
+}
+
+function drawFrames(
+  context: CanvasRenderingContext2D,
+  { frames }: Picture,
+  colour: string,
+  thickness: number,
+): void {
+  context.strokeStyle = colour
+  context.lineWidth = thickness / 1.5
+  context.setLineDash([4, 3])
+  context.beginPath()
+  for (const { left, top, width, height, whole } of frames)
+    if (whole) context.roundRect(left, top, width, height, RADIUS * 1.5)
+  context.stroke()
+  context.setLineDash([])
 }
 
 function strokeWires(
@@ -185,12 +202,10 @@ function drawBoxes(
   }
 }
 
-/** The whole graph in a small rectangle, with a frame around the part that the pane shows. */
+/** The whole graph in a small rectangle. */
 export function drawMinimap(
   context: CanvasRenderingContext2D,
   picture: Picture,
-  view: View,
-  pane: Size,
   map: Size,
   ratio: number,
   look: Look,
@@ -204,15 +219,19 @@ export function drawMinimap(
     const [width, height] = [Math.max(2, box.width * scale), Math.max(1.5, box.height * scale)]
     context.fillRect(x + box.x * scale - width / 2, y + box.y * scale - height / 2, width, height)
   }
+}
+
+/** Where the pane lies in the minimap. */
+export function minimapFrame(picture: Size, view: View, pane: Size, map: Size): Spot & Size {
+  const { scale, x, y } = minimapView(picture, map)
   const shown = shownWorld(view, pane)
-  const [left, top] = [Math.max(1, x + shown.left * scale), Math.max(1, y + shown.top * scale)]
-  const [right, bottom] = [
-    Math.min(map.width - 1, x + shown.right * scale),
-    Math.min(map.height - 1, y + shown.bottom * scale),
-  ]
-  context.strokeStyle = canvasColours(look.theme).accent
-  context.lineWidth = 2
-  context.strokeRect(left, top, Math.max(4, right - left), Math.max(4, bottom - top))
+  const [left, top] = [Math.max(0, x + shown.left * scale), Math.max(0, y + shown.top * scale)]
+  return {
+    x: left,
+    y: top,
+    width: Math.max(4, Math.min(map.width, x + shown.right * scale) - left),
+    height: Math.max(4, Math.min(map.height, y + shown.bottom * scale) - top),
+  }
 }
 
 export function minimapView(graph: Size, map: Size): View {

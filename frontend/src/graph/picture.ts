@@ -1,8 +1,7 @@
 /** A scene with its layout: what the pane, the minimap and the exports draw. Pure. */
 import { type Layout, layout, type Placed, type Route } from '../layout/index.ts'
 import type { Box, OpenFold, Scene, Wire } from './scene.ts'
-import type { View } from './viewport.ts'
-import { type Size, shownWorld } from './viewport.ts'
+import { type Size, type Spot, shownWorld, type View } from './viewport.ts'
 
 export interface PlacedBox extends Box {
   readonly x: number
@@ -120,13 +119,23 @@ function rectangle(boxes: readonly PlacedBox[], padding: number): Area {
 
 /** The boxes that the pane shows, and those a little outside it. */
 export function boxesInView(picture: Pick<Picture, 'boxes'>, view: View, pane: Size): PlacedBox[] {
-  const { left, top, right, bottom } = shownWorld(view, pane, 160)
-  const world = { left, top, width: right - left, height: bottom - top }
+  const world = around(view, pane)
   return picture.boxes.filter((box) => touches(box, world))
 }
 
+/** The frames whose upper left corner the pane shows. */
+export function framesInView(picture: Picture, view: View, pane: Size): Frame[] {
+  const world = around(view, pane)
+  return picture.frames.filter(({ left, top }) => touches({ x: left, y: top, width: 0, height: 0 }, world))
+}
+
+function around(view: View, pane: Size): Area {
+  const { left, top, right, bottom } = shownWorld(view, pane, 160)
+  return { left, top, width: right - left, height: bottom - top }
+}
+
 /** Whether a box (given by its centre) lies at least partly in a rectangle. */
-function touches({ x, y, width, height }: PlacedBox, area: Area): boolean {
+function touches({ x, y, width, height }: Spot & Size, area: Area): boolean {
   return (
     x + width / 2 > area.left &&
     x - width / 2 < area.left + area.width &&

@@ -89,15 +89,6 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
   const badges = badgesOf(node, steps)
   const title = format.shorten(format.visible(node.name), 34)
   const subtitle = format.shorten(format.visible(node.class_name), 36)
-  const badgesWidth = badges.reduce(
-    (sum, { text }) => sum + measure(text, BADGE.size, BADGE.weight) + BADGE_ROOM,
-    0,
-  )
-  const text = Math.max(
-    measure(title, TITLE.size, TITLE.weight),
-    measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
-  )
-  const width = Math.max(text + 2 * SIDE + (node.children > 0 ? CHEVRON : 0), badgesWidth + 2 * SIDE)
   return {
     key: keyOf(['node', node.index]),
     kind: 'node',
@@ -108,7 +99,17 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
     node,
     stack: null,
     port: null,
-    width: even(Math.min(MOST, Math.max(LEAST, width))),
+    // Measuring ten thousand names takes longer than all else; what is folded away never asks for its width.
+    get width() {
+      const badgesWidth = badges.reduce(
+        (sum, { text }) => sum + measure(text, BADGE.size, BADGE.weight) + BADGE_ROOM,
+        0,
+      )
+      return Math.max(
+        widthOf(title, subtitle, node.children > 0, measure),
+        even(Math.min(MOST, badgesWidth + 2 * SIDE)),
+      )
+    },
     height: badges.length > 0 ? 66 : 46,
   }
 }
@@ -121,10 +122,6 @@ export function stackBox(
   members: readonly LevelNode[],
   measure: Measure,
 ): Box {
-  const text = Math.max(
-    measure(title, TITLE.size, TITLE.weight),
-    measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
-  )
   const families = new Set(members.map((node) => familyOf(node.class_name, node.children)))
   const [family = 'group'] = families
   return {
@@ -137,9 +134,17 @@ export function stackBox(
     node: null,
     stack: members,
     port: null,
-    width: even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + CHEVRON))),
+    width: widthOf(title, subtitle, true, measure),
     height: 46,
   }
+}
+
+function widthOf(title: string, subtitle: string, opens: boolean, measure: Measure): number {
+  const text = Math.max(
+    measure(title, TITLE.size, TITLE.weight),
+    measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
+  )
+  return even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + (opens ? CHEVRON : 0))))
 }
 
 function placeholder(kind: 'input' | 'output', port: Port, index: number, of: number, measure: Measure): Box {

@@ -19,10 +19,10 @@ import type { Level } from '../schema.ts'
 import { latest } from '../state/resource.ts'
 import { useStore } from './context.ts'
 import { IconButton } from './controls.tsx'
+import { FoldButtons } from './corners.tsx'
 import { Details } from './details.tsx'
 import { emptiestColumn, followDrag } from './drag.ts'
 import { chooseFolds, foldChoices, levelKey } from './folds.ts'
-import { Frames } from './frames.tsx'
 import { Minimap } from './minimap.tsx'
 import { type GraphView, useDrawing, useGraph } from './navigation.ts'
 import { type NodeActions, NodeView } from './node.tsx'
@@ -71,11 +71,12 @@ function Graph({ level }: { level: Level }): JSX.Element {
   const tip = useTip(hovered)
   const selectedBox = picture.boxes.find((box) => box.node !== null && box.node.id === store.selected.value)
   const lit = hovered.value ?? focused.value ?? selectedBox?.key ?? null
+  const fill = useMemo(() => fillOf(tint, theme), [tint, theme])
   const look: Look = {
     theme,
     lit,
     shapes,
-    fill: fillOf(tint, theme),
+    fill,
   }
   useDrawing(graph, picture, look)
 
@@ -189,7 +190,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
         role="group"
         aria-label={`Modules called by ${level.node.path || level.node.class_name}`}
       >
-        <Frames frames={picture.frames} far={graph.far.value} close={close} />
+        <FoldButtons frames={graph.frames.value} close={close} />
         {shown.map((box) => (
           <NodeView
             key={box.key}

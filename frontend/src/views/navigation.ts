@@ -2,7 +2,7 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from '@preact/signals'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { drawGraph, type Look } from '../graph/draw.ts'
-import { boxesInView, type Picture, type PlacedBox } from '../graph/picture.ts'
+import { boxesInView, type Frame, framesInView, type Picture, type PlacedBox } from '../graph/picture.ts'
 import {
   centreOn,
   fitAll,
@@ -23,10 +23,10 @@ export interface GraphView {
   readonly view: Signal<View | null>
   /** Whether there is a view yet. */
   readonly ready: ReadonlySignal<boolean>
-  /** Whether the view is from so far that nodes are drawn on the canvas. */
-  readonly far: ReadonlySignal<boolean>
   readonly size: Signal<Size>
   readonly shown: Signal<readonly PlacedBox[]>
+  /** Those of which the upper left corner is in view. */
+  readonly frames: Signal<readonly Frame[]>
   /** Key of the box that is the tab stop. */
   readonly current: Signal<string>
   readonly pane: { readonly current: HTMLDivElement | null }
@@ -56,7 +56,7 @@ export function useGraph(key: string, picture: Picture): GraphView {
   const shown = useSignal<readonly PlacedBox[]>([])
   const current = useSignal('')
   const ready = useComputed(() => view.value !== null)
-  const far = useComputed(() => view.value !== null && view.value.scale < TEXT_SCALE)
+  const frames = useSignal<readonly Frame[]>([])
   const followed = useRef<{
     readonly key: string
     readonly index: number | undefined
@@ -113,10 +113,9 @@ export function useGraph(key: string, picture: Picture): GraphView {
         if (now === null || world.current === null) return
         views.set(key, now)
         world.current.style.transform = `translate(${now.x}px, ${now.y}px) scale(${now.scale})`
-        const next = now.scale < TEXT_SCALE ? [] : boxesInView(picture, now, size.value)
-        const before = shown.peek()
-        const same = next.length === before.length && next.every((box, position) => box === before[position])
-        if (!same) shown.value = next
+        const far = now.scale < TEXT_SCALE
+        keep(shown, far ? [] : boxesInView(picture, now, size.value))
+        keep(frames, far ? [] : framesInView(picture, now, size.value))
       }),
     [key, picture],
   )
@@ -132,7 +131,7 @@ export function useGraph(key: string, picture: Picture): GraphView {
     return {
       view,
       ready,
-      far,
+      frames,
       size,
       shown,
       current,
@@ -177,6 +176,13 @@ export function useGraph(key: string, picture: Picture): GraphView {
     graph.focus(box)
   }, [picture])
   return graph
+}
+
+/** Sets a list only if it has changed, so that nothing is drawn again for the same. */
+function keep<T>(kept: Signal<readonly T[]>, next: readonly T[]): void {
+  const before = kept.peek()
+  if (next.length !== before.length || next.some((item, position) => item !== before[position]))
+    kept.value = next
 }
 
 /** The middle of the upper edge, in pane space. */
