@@ -97,9 +97,14 @@ def unwatched(rank: int, folder: Path) -> dict:
     return ddp(rank, folder, watched=False)
 
 
-def fsdp(rank: int, folder: Path) -> dict:
+def hsdp(rank: int, folder: Path) -> dict:
+    """Each rank has all of the parameters: shards of one part, replicated."""
+    return fsdp(rank, folder, (dist.get_world_size(), 1))
+
+
+def fsdp(rank: int, folder: Path, sizes: tuple[int, ...] = (2,)) -> dict:
     run = Run(rank, folder, Net())
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
     fully_shard(run.model.body, mesh=mesh)
     fully_shard(run.model, mesh=mesh)
     optimizer = sgd(run.model)
@@ -192,7 +197,7 @@ def evaluated(rank: int, folder: Path) -> dict:
     return run.end()
 
 
-TRAININGS = [ddp, unwatched, sampled, exact, fsdp, uneven, joined, routed, evaluated, alone, unread]
+TRAININGS = [ddp, unwatched, sampled, exact, fsdp, hsdp, uneven, joined, routed, evaluated, alone, unread]
 
 
 def work(rank: int, world: int, folder: str, port: int) -> None:

@@ -107,6 +107,16 @@ def test_shards_add_up_to_the_whole_parameter(trained):
                 assert_row_holds(seen.row(path, "param", kind, leaf, step), whole, rel=1e-5)
 
 
+def test_a_replicated_shard_counts_once(trained):
+    seen, ranks = trained("hsdp")
+    names = [name for name, _ in Net().named_parameters()]
+
+    for step in range(STEPS):
+        before = ranks[0]["before"][step][names.index("head.weight")]
+        assert_row_holds(seen.row("head", "param", "value", "weight", step), before)
+        assert seen.row("head", "output", "value", "output", step)["size"] == sum(ROWS) * 3
+
+
 def test_a_rank_that_leaves_is_missing_and_holds_nothing_up(trained):
     seen, ranks = trained("uneven")
 
