@@ -71,6 +71,30 @@ const STATES: readonly [name: string, prepare: (tab: Tab) => Promise<void>][] = 
       await expect(tab.frame.getByRole('dialog').getByRole('img').first()).toBeVisible()
     },
   ],
+  [
+    'calls and runs together in a panel, one of which has none of it, with the list of calls',
+    async (tab) => {
+      await tab.open({
+        run: 'resnet18/second',
+        model: 'resnet18',
+        compare: 'resnet18/first,several models',
+        panels: '0:layer1/0/relu+layer1/0/relu%231,1:layer3/1/conv2',
+      })
+      const panel = tab.panel('layer1.0.relu')
+      await expect(panel.getByRole('alert').first()).toBeVisible()
+      await panel.getByRole('button', { name: 'Compare with other calls and layers' }).click()
+      await expect(panel.getByRole('checkbox', { name: 'relu #2' })).toBeChecked()
+      await expect(panel.locator('.restart').first()).toBeVisible()
+    },
+  ],
+  [
+    'the data table',
+    async (tab) => {
+      await tab.open({ ...RUN, panels: '0:fc' })
+      await tab.frame.getByRole('button', { name: 'More about panel A' }).click()
+      await tab.frame.getByRole('button', { name: 'Data table' }).click()
+    },
+  ],
 ]
 
 for (const [name, prepare] of STATES) {

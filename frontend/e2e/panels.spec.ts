@@ -123,7 +123,7 @@ test('a run without a model of that name shows the one that stands for it, and s
   ).toBeVisible()
   await expect(panel.getByRole('alert')).toHaveCount(1)
   await expect(panel.getByRole('alert')).toContainText(
-    'This run has no model “model”; it has “<img src=x onerror=alert(1)>”, “vqvae”.',
+    'Run “several models” has no model “model”; it has “<img src=x onerror=alert(1)>”, “vqvae”.',
   )
   expect(problems).toEqual([])
 })

@@ -35,10 +35,8 @@ export function resample(
     for (let part = 0; part < amount; part++) {
       const slice = slices[(columns.first[x] as number) + part]
       if (slice === null || slice === undefined) continue
-      for (let row = 0; row < rows; row++) {
-        const cell = (rows - 1 - row) * width + x
+      for (let row = 0, cell = (rows - 1) * width + x; row < rows; row++, cell -= width)
         cells[cell] = (cells[cell] as number) + (slice[row] as number) / amount
-      }
     }
   }
   return { width, rows, cells }
@@ -52,13 +50,17 @@ function sliceOf(track: Track, bins: number, step: number, axis: Axis, rows: num
   const high = track.rows.high[step] as number
   // Clamped, since rounding may leave the axis by more than a narrow histogram is high. Where all of the
   // axis is narrower than rounding, a place is no number: the bottom row is as good as any.
-  const place = (value: number) => Math.min(rows, Math.max(0, axis.place(value) * rows || 0))
-  let upper = place(low)
+  const edge = (at: number): number =>
+    Math.min(rows, Math.max(0, axis.place(low * (1 - at / bins) + high * (at / bins)) * rows || 0))
+  // The upper edge of a bin is the lower one of the next; those between empty bins are not needed.
+  let [known, upper] = [0, edge(0)]
   for (let bin = 0; bin < bins; bin++) {
-    const lower = upper
-    upper = place(low * (1 - (bin + 1) / bins) + high * ((bin + 1) / bins))
     const count = track.counts[step * bins + bin] as number
-    if (count > 0) spread(slice, count, lower, upper)
+    if (count === 0) continue
+    const lower = known === bin ? upper : edge(bin)
+    known = bin + 1
+    upper = edge(known)
+    spread(slice, count, lower, upper)
   }
   return slice
 }
@@ -83,36 +85,32 @@ function spread(slice: Float32Array, count: number, lower: number, upper: number
  *  tint, so that few never looks like none. */
 export function paint(grid: Grid, table: Uint32Array, intensity: Intensity, normal: Normal): Uint32Array {
   const { width, rows, cells } = grid
-  const peaks = normal === 'all' ? new Float32Array(width).fill(peak(cells)) : columnPeaks(grid)
+  const bend = BENDS[intensity]
+  const peaks = columnPeaks(grid)
+  if (normal === 'all') peaks.fill(peaks.reduce((one, other) => Math.max(one, other), 0))
+  const scales = Float64Array.from(peaks, (most) => (255 - FAINTEST) / bend(most))
   const pixels = new Uint32Array(cells.length)
-  const room = 255 - FAINTEST
-  for (let y = 0; y < rows; y++) {
-    for (let x = 0; x < width; x++) {
-      const value = cells[y * width + x] as number
-      if (value <= 0) continue
-      const share = strength(value, peaks[x] as number, intensity)
-      pixels[y * width + x] = table[FAINTEST + Math.round(share * room)] as number
+  for (let y = 0, cell = 0; y < rows; y++) {
+    for (let x = 0; x < width; x++, cell++) {
+      const value = cells[cell] as number
+      if (value > 0)
+        pixels[cell] = table[FAINTEST + Math.round(bend(value) * (scales[x] as number))] as number
     }
   }
   return pixels
 }
 
-function strength(value: number, most: number, intensity: Intensity): number {
-  if (intensity === 'root') return Math.sqrt(value / most)
-  return intensity === 'linear' ? value / most : Math.log1p(value) / Math.log1p(most)
-}
-
-function peak(cells: Float32Array): number {
-  let most = 0
-  for (const value of cells) if (value > most) most = value
-  return most
+const BENDS: Readonly<Record<Intensity, (value: number) => number>> = {
+  root: Math.sqrt,
+  linear: (value) => value,
+  log: Math.log1p,
 }
 
 function columnPeaks({ width, rows, cells }: Grid): Float32Array {
   const peaks = new Float32Array(width)
-  for (let y = 0; y < rows; y++) {
-    for (let x = 0; x < width; x++) {
-      const value = cells[y * width + x] as number
+  for (let y = 0, cell = 0; y < rows; y++) {
+    for (let x = 0; x < width; x++, cell++) {
+      const value = cells[cell] as number
       if (value > (peaks[x] as number)) peaks[x] = value
     }
   }

@@ -42,7 +42,7 @@ export interface PopoverProps {
   readonly label: string
   readonly icon?: IconName
   readonly class?: string
-  readonly text?: ComponentChildren
+  readonly text?: ComponentChildren | undefined
   readonly side?: 'start' | 'end'
   readonly children: (close: () => void) => ComponentChildren
 }

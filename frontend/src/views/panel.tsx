@@ -140,12 +140,20 @@ function Overlay({ panel, history }: { panel: Panel; history: History }): JSX.El
   const others = history.peers.filter((peer) => peer !== panel.node)
   const { also } = panel
   if (others.length === 0) return null
+  const label = 'Compare with other calls and layers'
   return (
     <Popover
-      label="Compare with other calls and layers"
+      label={label}
       icon="stack"
       side="end"
-      {...(also.length > 0 && { text: <span class="count">+{also.length}</span> })}
+      text={
+        also.length === 0 ? undefined : (
+          <span class="count">
+            +{also.length}
+            <span class="hidden"> {label}</span>
+          </span>
+        )
+      }
     >
       {() => (
         <fieldset class="choice peers">
@@ -218,8 +226,8 @@ function useHistories({ model, node, also }: Panel, limit: number): readonly Sho
       ...(runs.length > 1 ? [format.shorten(format.visible(run), 44)] : []),
       ...(own === undefined || own === model ? [] : [`model ${format.shorten(format.visible(own), 44)}`]),
     ]
-    const lacks = `This run has no model “${format.visible(model)}”; it has ${models.map((name) => `“${format.visible(name)}”`).join(', ') || 'none'}.`
-    return [node, ...also].map((id) => ({ run, own, node: id, tags, lacks }))
+    const lacks = `Run “${format.visible(run)}” has no model “${format.visible(model)}”; it has ${models.map((name) => `“${format.visible(name)}”`).join(', ') || 'none'}.`
+    return (own === undefined ? [node] : [node, ...also]).map((id) => ({ run, own, node: id, tags, lacks }))
   })
   const key = JSON.stringify([wanted.map(({ run, own, node }) => [run, own, node]), limit])
   const held = useMemo(
