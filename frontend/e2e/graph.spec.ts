@@ -3,8 +3,8 @@ import type { CDPSession, Locator, Page } from '@playwright/test'
 import { boxOf, expect, inked, type Tab, test } from './tab.ts'
 
 const RUN = { run: 'resnet18/first', model: 'resnet18' }
-const GROUPS = { run: 'groups', model: 'model' }
-const LARGE = { run: 'large', model: 'model' }
+const GROUPS = { run: 'with groups', model: 'model' }
+const LARGE = { run: 'very large', model: 'model' }
 
 /** The only node that Tab stops at. */
 async function tabStop(tab: Tab): Promise<string> {
@@ -107,6 +107,29 @@ test('the module whose graph is shown has a panel: by button, key, or from its i
   await bare.node('Input').focus()
   await page.keyboard.press('p')
   await expect(bare.panel('layer1')).toBeVisible()
+})
+
+test('a new user is at the histograms of a module deep inside after four clicks, at their names', async ({
+  bare,
+}) => {
+  await bare.open()
+  await expect(bare.frame.getByRole('heading', { name: 'No panels yet' })).toBeVisible()
+  for (const title of ['layer1', '0', 'conv1']) await bare.node(title).click()
+  await bare.frame.getByRole('button', { name: 'Add panel P' }).click()
+  await expect(bare.panel('layer1.0.conv1').getByRole('img').first()).toBeVisible()
+  await expect(bare.frame.getByRole('heading', { name: 'No panels yet' })).toHaveCount(0)
+})
+
+test('where a level can not be loaded, its parents still lead back', async ({ bare, page, problems }) => {
+  await bare.open(RUN)
+  await expect(bare.node('layer2')).toBeVisible()
+  await page.route('**/graph?*', (route) => route.abort())
+  await bare.node('layer2').click()
+  await expect(bare.frame.getByRole('alert')).toContainText('The graph could not be loaded')
+  await page.unroute('**/graph?*')
+  await bare.frame.getByRole('navigation', { name: 'Parents' }).getByRole('button').click()
+  await expect(bare.node('layer2')).toBeVisible()
+  expect(problems.splice(0).every((problem) => problem.includes('ERR_FAILED'))).toBe(true)
 })
 
 test('arrow keys follow the edges, and the node they reach is the only tab stop', async ({ bare, page }) => {

@@ -88,9 +88,9 @@ def main() -> None:
             records.write(writer, records.Run(hostile()), range(3))
         with SummaryWriter(logdir / "unrolled", max_queue=1000) as writer:
             records.write(writer, records.Run(records.small(layers=12)), range(3))
-        with SummaryWriter(logdir / "large", max_queue=1000) as writer:
+        with SummaryWriter(logdir / "very large", max_queue=1000) as writer:
             records.write(writer, records.Run(records.small(layers=2000)), range(1))
-        train(logdir / "groups", Grouped())
+        train(logdir / "with groups", Grouped())
         live = records.Run(records.resnet(), seed=5)
         steps = count()
         with (

@@ -157,7 +157,7 @@ function leavesAndReturns(inside: readonly Unit[]): boolean {
 
 /** As many slices as each has units. In an order in which no edge leads back, neighbours can be folded freely. */
 function slicesOf(units: readonly Unit[], byId: ReadonlyMap<string, Sibling>): Fold[] {
-  const size = Math.ceil(Math.sqrt(units.length))
+  const size = Math.round(Math.sqrt(units.length))
   const slices: Unit[][] = []
   for (const unit of units.toSorted((a, b) => a.order - b.order)) {
     if (byId.get(unit.id)?.apart) continue

@@ -56,8 +56,8 @@ function EmptyBoard(): JSX.Element {
     <div class="empty-board">
       <h2>No panels yet</h2>
       <p>
-        Drag a module here, or point at it and press its <b>+</b> button. With the keyboard: move to it with
-        the arrow keys and press <kbd>P</kbd>.
+        Click a module with an arrow (›) to look inside it. Drag any module here, or point at it and press its{' '}
+        <b>+</b>. With the keyboard: move to it with the arrow keys and press <kbd>P</kbd>.
       </p>
       <p class="muted">
         A panel shows how the inputs, outputs, parameters and gradients of a module change over time.

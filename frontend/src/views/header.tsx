@@ -1,11 +1,12 @@
 /** The bar above: run, model, where we are, search, display options, link, help. */
 import { useSignal } from '@preact/signals'
-import type { JSX } from 'preact'
+import type { ComponentChildren, JSX } from 'preact'
 import * as format from '../format.ts'
 import { ROOT_ID, type RunEntry } from '../schema.ts'
+import { titleOf } from '../state/panels.ts'
 import type { Preferences } from '../state/preferences.ts'
 import { latest } from '../state/resource.ts'
-import type { Store } from '../state/store.ts'
+import { parentId, type Store } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { Choice, IconButton, Popover, Switch } from './controls.tsx'
 import { emptiestColumn } from './drag.ts'
@@ -192,7 +193,15 @@ function ModelPicker(): JSX.Element | null {
 function Breadcrumb(): JSX.Element {
   const store = useStore()
   const level = latest(store.level.state.value)
-  if (level === undefined) return <nav class="breadcrumb" aria-label="Parents" />
+  if (level === undefined) {
+    // While a level is fetched, or where it can't be, its id still tells the way back.
+    const id = store.levelId.value
+    return (
+      <nav class="breadcrumb" aria-label="Parents">
+        {store.place.value !== null && id !== ROOT_ID && <Crumbs parts={parentsOf(id)} last={id} />}
+      </nav>
+    )
+  }
   const parts = level.ancestors.map(([id = ROOT_ID, name = '', className = '']) => ({
     id,
     text: crumb(id, name, className),
@@ -201,18 +210,7 @@ function Breadcrumb(): JSX.Element {
   const call = node.calls > 1 ? ` #${node.call + 1}` : ''
   return (
     <nav class="breadcrumb" aria-label="Parents">
-      <ol>
-        {parts.map(({ id, text }, position) => (
-          <li key={id}>
-            <button
-              type="button"
-              class="crumb"
-              onClick={() => store.openLevel(id, parts[position + 1]?.id ?? node.id)}
-            >
-              {text}
-            </button>
-          </li>
-        ))}
+      <Crumbs parts={parts} last={node.id}>
         <li>
           <h1 aria-current="page">
             {crumb(node.id, node.name, node.class_name)}
@@ -228,9 +226,45 @@ function Breadcrumb(): JSX.Element {
             onClick={() => store.panels.add(level.model, node.id, emptiestColumn())}
           />
         </li>
-      </ol>
+      </Crumbs>
     </nav>
   )
+}
+
+interface CrumbsProps {
+  readonly parts: readonly { readonly id: string; readonly text: string }[]
+  /** The level that is shown, selected when its parent opens. */
+  readonly last: string
+  readonly children?: ComponentChildren
+}
+
+function Crumbs({ parts, last, children }: CrumbsProps): JSX.Element {
+  const store = useStore()
+  return (
+    <ol>
+      {parts.map(({ id, text }, position) => (
+        <li key={id}>
+          <button
+            type="button"
+            class="crumb"
+            onClick={() => store.openLevel(id, parts[position + 1]?.id ?? last)}
+          >
+            {text}
+          </button>
+        </li>
+      ))}
+      {children}
+    </ol>
+  )
+}
+
+function parentsOf(id: string): { id: string; text: string }[] {
+  const parts: { id: string; text: string }[] = []
+  for (let child = id; child !== ROOT_ID; child = parts[0]?.id ?? ROOT_ID) {
+    const parent = parentId(child)
+    parts.unshift({ id: parent, text: format.shorten(titleOf(parent), 32) })
+  }
+  return parts
 }
 
 function crumb(id: string, name: string, className: string): string {
