@@ -40,6 +40,8 @@ TESTS = (
     "tests/test_values.py",
 )
 
+NEEDED = ("hypothesis", "packaging", "pytest>=8.2", "scikit-learn>=1.3", "tqdm")
+
 
 @dataclass(frozen=True)
 class Combination:
@@ -103,7 +105,7 @@ def environment(combination: Combination) -> Path:
         subprocess.run([interpreter(combination.python), "-m", "venv", directory], check=True)
         versions = (f"torch=={combination.torch}", f"tensorboard=={combination.tensorboard}")
         install(python, *versions, *combination.more)
-        install(python, "hypothesis", "packaging", "pytest>=8.2", *combination.more)
+        install(python, *NEEDED, *combination.more)
         stamp.touch()
     install(python, "--no-deps", "--editable", str(ROOT))
     return python

@@ -1,8 +1,8 @@
 """A log directory with made-up runs and a TensorBoard that serves it, for the browser tests.
 
-Prints one line of JSON: `url` of the runs, `empty` of a server without any, `report`: a report file of the
-runs, `more`: whenever a file of that
-name appears, ten more steps of the run "training now" are logged and the file is removed. Ends with stdin.
+Prints one line of JSON: `url` of the runs, `empty` of a server without any, `report`: a report file of some
+of them, `more`: whenever a file of that name appears, ten more steps of the run "training now" are logged and
+the file is removed. Ends with stdin.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main() -> None:
 
             log(graph=True)
             more, report = Path(scratch) / "more", Path(scratch) / "report.html"
-            export(logdir, report)
+            export(logdir, report, runs=["resnet18/*", "several models", "unfriendly names"])
             addresses = {"url": server.url, "empty": without.url, "report": str(report), "more": str(more)}
             print(json.dumps(addresses), flush=True)
             while not select.select([sys.stdin], [], [], 0.1)[0]:

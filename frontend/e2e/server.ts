@@ -7,7 +7,7 @@ export interface Addresses {
   /** A TensorBoard with runs, and one without. */
   readonly url: string
   readonly empty: string
-  /** Path of a report file of the runs. */
+  /** Path of a report file of some of them. */
   readonly report: string
   /** Ten more steps are logged to the run "training now" whenever this file exists; it is removed after. */
   readonly more: string
