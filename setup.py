@@ -83,7 +83,7 @@ setup(
     # MANIFEST.in is for the sdist alone; a wheel holds what package_data names.
     include_package_data=False,
     python_requires=">=3.10",
-    install_requires=["torch>=2.4", "tensorboard>=2.17", "numpy", "werkzeug"],
+    install_requires=["torch>=2.6", "tensorboard>=2.17", "numpy", "werkzeug"],
     extras_require={"examples": EXAMPLES, "dev": [*DEV, *EXAMPLES]},
     entry_points={
         "console_scripts": ["tensorboard-torchexplorer = tensorboard_torchexplorer.cli:main"],

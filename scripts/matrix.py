@@ -59,10 +59,10 @@ class Combination:
 _OLD = ("setuptools<81",)
 
 COMBINATIONS = (
-    Combination("3.10", "2.4.0", "2.17.0", ("numpy<2", *_OLD)),
+    Combination("3.10", "2.6.0", "2.17.0", ("numpy<2", *_OLD)),
     Combination("3.11", "2.13.0", "2.20.0", _OLD),
     Combination("3.11", "2.13.0", "2.21.0"),
-    Combination("3.12", "2.4.1", "2.17.1", _OLD),
+    Combination("3.12", "2.6.0", "2.17.1", _OLD),
     Combination("3.12", "2.15.0", "2.21.0"),
     Combination("3.13", "2.15.0", "2.20.0", _OLD),
 )

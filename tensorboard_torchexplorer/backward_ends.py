@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from .capture.edges import node_behind
+from .capture.dynamo import out_of_regions
+from .capture.edges import leaf_edge, node_behind
 from .capture.private import current_graph_task, queue_backward_callback, without_torch_function
 
 
@@ -28,6 +30,26 @@ def _over(tasks: set[int], task: int, ended: Callable[[], None]) -> None:
         ended()
 
 
+class Sentinel:
+    """Calls `passed()` in every backward that reaches a parameter, whoever runs it: also within compiled
+    functions, which no hook of a module or an optimizer sees. The hook sits on the node that adds to the
+    parameter's gradient, which all graphs share for as long as somebody holds it."""
+
+    def __init__(self, parameter: Tensor, passed: Callable[[], None]) -> None:
+        self._node, _ = leaf_edge(parameter)
+        self._parameter = weakref.ref(parameter)
+        self._handle = self._node.register_prehook(out_of_regions(lambda gradients: passed()))
+
+    def watches(self, module: nn.Module) -> bool:
+        """Whether the parameter is still one of the module's, and trained."""
+        mine = self._parameter()
+        return any(mine is p and p.requires_grad for p in module.parameters())
+
+    def remove(self) -> None:
+        """Take the hook away."""
+        self._handle.remove()
+
+
 def call_at_start(result: Any, started: Callable[[], None]) -> None:
     """`started()` in the first backward through what a forward has returned: a tensor, or the first of a
     tuple, list or dict that has a node. One hook on one graph node."""
@@ -40,7 +62,7 @@ def call_at_start(result: Any, started: Callable[[], None]) -> None:
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 node = node_behind(tensor)
             if node is not None:
-                node.register_prehook(_once(started))
+                node.register_prehook(out_of_regions(_once(started)))
                 return
 
 

@@ -70,20 +70,20 @@ class Optimizers:
         self._version, self._unseen = None, 0
         self.uncounted = False
 
-    def missed_one(self) -> bool:
-        """Whether steps go by untold: an optimizer whose step is compiled runs no hooks of ours, but the
-        parameters change from one forward to the next. Where that happens twice without a step, backward
+    def missed(self) -> int:
+        """How many steps have gone by untold: an optimizer whose step is compiled runs no hooks of ours, but
+        the parameters change from one backward to the next. Where that happens twice without a step, backward
         passes count instead."""
         if self._version is None:
-            return False
+            return 0
         reference, version = self._version
         parameter = reference()
         if parameter is None or parameter._version == version:
-            return False
+            return 0
         self._version = (reference, parameter._version)
         self._unseen += 1
         if self._unseen < 2:
-            return False
+            return 0
         self._version = None
         self.known, self.searched, self.uncounted = False, True, True
-        return True
+        return self._unseen

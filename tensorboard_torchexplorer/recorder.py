@@ -65,7 +65,7 @@ class Watch:
         absent = missing()
         if absent:
             raise RuntimeError(
-                f"watch: torch {torch.__version__} has no {', '.join(absent)}; use a supported version"
+                f"watch: torch {torch.__version__} has no {', '.join(absent)}; use torch 2.6 or newer"
             )
         self.name = name
         self.options = options
@@ -127,6 +127,7 @@ class Watch:
             return
         self._closed = True
         unfollow(self._steps)
+        self._steps.close()
         record = self._recording.record
         if record is not None:
             if self._recording.written and self._steps.optimizers.known:

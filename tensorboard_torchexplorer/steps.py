@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from .backward_ends import call_at_end, call_at_start
+from .backward_ends import Sentinel, call_at_end, call_at_start
 from .budget import is_due
-from .capture.dynamo import EAGER
+from .capture.dynamo import EAGER, is_loaded
 from .capture.private import current_graph_task
 from .capture.surroundings import NotObserved
 from .optimizers import Optimizers
@@ -59,6 +59,8 @@ class Steps:
         self._stepping = False
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._tasks: set[int] = set()
+        self._whole = False
+        self._sentinel: Sentinel | None = None
 
     # --- forwards --------------------------------------------------------------------------------
 
@@ -73,13 +75,22 @@ class Steps:
 
     def forward_begins(self) -> None:
         """A forward for training is about to begin."""
-        if self.optimizers.missed_one():
+        self._count_missed()
+        self._tasks.clear()  # an exception may have cut a backward short
+        self.forwards += 1
+
+    def _count_missed(self) -> None:
+        """Steps may have passed us by. In a step function that is compiled as a whole nothing tells of them
+        but the sentinel; there each backward is a step from then on, at whose end one that is due can still
+        be made to run eagerly."""
+        missed = self.optimizers.missed()
+        if missed:
+            self._whole = not self.forwards
             record = self._recording.record
             if record is not None:
                 self._recording.finish(record, self.forwards)
+            self.number += missed - 1
             self._advance()
-        self._tasks.clear()  # an exception may have cut a backward short
-        self.forwards += 1
 
     def forward_ended(self) -> None:
         """A forward for training was looked at and has returned."""
@@ -113,6 +124,18 @@ class Steps:
         """Called inside a backward, any number of times."""
         call_at_end(self._tasks, self._backward_ended)
 
+    def _backward_passed(self) -> None:
+        """A backward has reached the sentinel."""
+        try:
+            if self._is_elsewhere() or current_graph_task() in self._tasks:
+                return
+            if self.optimizers.known or self._whole:
+                if not self.forwards:
+                    self._count_missed()
+                self.backward_started()
+        except Exception as error:
+            self._recording.faults.report("", "the count of backward passes", error)
+
     def _backward_ended(self) -> None:
         try:
             self._take_backward()
@@ -123,6 +146,9 @@ class Steps:
         record = self._recording.record
         if record is not None:
             record.backward = True
+        if self._whole and not self.forwards:
+            self._advance()
+            return
         if not self._is_elsewhere():
             self.optimizers.search()
         if self.optimizers.known:
@@ -204,6 +230,7 @@ class Steps:
                 record.take_gradients()
                 record.take_updates()
             self._recording.finish(record, self.forwards)
+            self._place_sentinel()
         # Several optimizers may share one step: without a forward in between, only one that has
         # already stepped begins a new one.
         if self.forwards or optimizer in self._stepped or record is not None:
@@ -246,8 +273,26 @@ class Steps:
         begins = self._begins()
         if begins is not None:
             begins()
-        eager = self._options.compiled == "eager" and not self.optimizers.uncounted
+        eager = self._options.compiled == "eager" and (self._whole or not self.optimizers.uncounted)
         if eager and self.is_logged and self._recording.is_recorded_here:
             EAGER.hold(self._recording)
         else:
             EAGER.release(self._recording)
+
+    def _place_sentinel(self) -> None:
+        """Step functions that are compiled as a whole are told of by nobody else."""
+        root = self._root()
+        if self._options.compiled != "eager" or not is_loaded() or root is None:
+            return
+        if self._sentinel is not None and self._sentinel.watches(root):
+            return
+        self.close()
+        trained = [p for p in root.parameters() if type(p) is nn.Parameter and p.grad is not None]
+        if trained:
+            self._sentinel = Sentinel(min(trained, key=Tensor.numel), self._backward_passed)
+
+    def close(self) -> None:
+        """Take the hook of ours away."""
+        if self._sentinel is not None:
+            self._sentinel.remove()
+            self._sentinel = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-NEEDED = {"torch": "2.4", "tensorboard": "2.17"}
+NEEDED = {"torch": "2.6", "tensorboard": "2.17"}
 """The oldest versions that `make matrix` tests."""
 
 
@@ -28,6 +28,6 @@ def check() -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The release that a version begins with: (2, 4, 1) for 2.4.1+cu121."""
+    """The release that a version begins with: (2, 6, 1) for 2.6.1+cu121."""
     found = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, found[0].split("."))) if found else ()

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from tensorboard_torchexplorer import ExplorerWriter, attach
 from tensorboard_torchexplorer.capture.dynamo import EAGER, _stance
 from tensorboard_torchexplorer.schema import Status
-from tests.recording import assert_row_holds, read_back
+from tests.recording import Key, assert_row_holds, read_back
 
 # The compiler's own, while it traces.
 pytestmark = [
@@ -330,37 +330,67 @@ def test_a_stance_of_the_user_is_left_alone(tmp_path):
         assert _stance() == "eager_on_recompile"
 
 
-def test_a_training_step_compiled_as_a_whole(tmp_path):
-    """Optimizer and all: there is nothing that we could count steps by but the first, which runs eagerly."""
-    results = {}
+def once(model, optimizer, x):
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def accumulated(model, optimizer, x):
+    model(x).square().mean().backward()
+    return once(model, optimizer, x)
+
+
+def in_a_loop(model, optimizer, x):
+    for _ in range(1):  # which a graph break leaves uncompiled, but not what it calls
+        loss = model(x).square().mean()
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("every", [1, 3, 5])
+@pytest.mark.parametrize("function", [once, accumulated, in_a_loop])
+def test_a_training_step_compiled_as_a_whole(function, every, tmp_path):
+    """Optimizer and all: the first step runs eagerly, the next ones are noticed by the sentinel."""
+    results, numbers, weights = {}, [], []
     for watch in (False, True):
         torch._dynamo.reset()
         counters.clear()
         torch.manual_seed(0)
         model, backend = Net(), Graphs()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        @torch.compile(backend=backend)
-        def step(x, model=model, optimizer=optimizer):
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
+        step = torch.compile(function, backend=backend)
         with ExplorerWriter(str(tmp_path / str(watch))) as writer:
             if watch:
-                writer.watch(model, log_freq=2)
+                watched = writer.watch(model, log_freq=every, sample_n=None)
             losses = []
-            for number in range(5):
+            for number in range(12):
                 torch.manual_seed(number)
-                losses.append(step(X).item())
-        results[watch] = losses, backend.sizes, sum(counters["graph_break"].values())
+                weights.append(model.head.weight.detach().clone())
+                if watch:
+                    numbers.append(watched.step)
+                losses.append(step(model, optimizer, X).item())
+            assert not watch or watched.faults.list() == []
+        results[watch] = losses, set(backend.sizes), sum(counters["graph_break"].values())
     seen = read_back(str(tmp_path / "True"))
 
-    assert results[True] == results[False]
+    assert results[True][0] == results[False][0]
+    for key in (Key("head", "output", "grad", "output"), Key("head", "param", "grad", "weight")):
+        assert set(seen.series[key]["status"]) == {Status.OK}
+    if function is accumulated:  # each backward counts
+        assert seen.steps[-1] >= 10
+        return
+    assert every == 1 or results[True][1:] == results[False][1:]
+    assert numbers[4:] == list(range(4, 12))
     assert seen.steps[0] == 0
-    assert seen.status("head", "output", "grad", "output", 0) == Status.OK
+    assert seen.steps[-2:] == {1: [10, 11], 3: [6, 9], 5: [5, 10]}[every]
+    for step, row in zip(seen.steps, seen.series[Key("head", "param", "value", "weight")], strict=True):
+        if step > 4:
+            assert_row_holds(row, weights[12 + step])
 
 
 def test_a_compiled_optimizer_is_not_changed(tmp_path):

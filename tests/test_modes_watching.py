@@ -275,6 +275,7 @@ def test_a_plain_summary_writer_closed_while_watching_harms_nothing(tmp_path):
     writer = SummaryWriter(str(tmp_path))
     watch_model(writer, model, log_freq=1)
     train(model)
+    background_of(writer).flush()
     writer.close()
 
     def go_on():
@@ -448,3 +449,10 @@ def test_a_model_within_another_is_traced_for_both(tmp_path):
 
     assert edges(inner, ".") == {("before", "after", "gradient")}
     assert edges(outer, "0") == {("0/before", "0/after", "gradient")}
+
+
+def test_a_torch_that_lacks_what_we_need_is_told_at_the_call(tmp_path, monkeypatch):
+    monkeypatch.delattr(torch.compiler, "set_stance")
+    lacking = r"watch: torch .* has no set_stance; use torch 2\.6 or newer"
+    with ExplorerWriter(str(tmp_path)) as writer, pytest.raises(RuntimeError, match=lacking):
+        writer.watch(two_parts())

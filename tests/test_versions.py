@@ -27,15 +27,15 @@ def installed(monkeypatch):
     return say
 
 
-@pytest.mark.parametrize("found", ["2.3.1", "2.3.1+cu121", "1.13", "2"])
+@pytest.mark.parametrize("found", ["2.5.1", "2.5.1+cu121", "1.13", "2"])
 def test_an_old_torch_is_named_with_what_to_do(found, installed, tmp_path):
     installed(torch=found)
-    expected = f"needs torch 2.4 or newer, and this is {found}: pip install "
+    expected = f"needs torch 2.6 or newer, and this is {found}: pip install "
     with ExplorerWriter(tmp_path) as writer, pytest.raises(ImportError, match=re.escape(expected)):
         writer.watch(nn.Linear(1, 1))
 
 
-@pytest.mark.parametrize("found", ["2.4", "2.4.0+cpu", "2.13.0", "3.0a1", "10.1", None, "unknown"])
+@pytest.mark.parametrize("found", ["2.6", "2.6.0+cpu", "2.13.0", "3.0a1", "10.1", None, "unknown"])
 def test_others_pass(found, installed):
     installed(torch=found)
 

@@ -16,7 +16,7 @@ from ..slots import Taken
 from .calls import Call, Observer, port
 from .gradients import EdgePort, ports_of
 from .survey import weights_in_effect
-from .tap import Measure, PortKey, Prehook, Report, Tap, port_key
+from .tap import Hook, Measure, PortKey, Report, Tap, port_key
 from .values import ValueObserver
 
 Value = TypeVar("Value")
@@ -173,7 +173,7 @@ def arm_totals(tap: Tap, places: Mapping[PortKey, EdgePort]) -> None:
             sources.append(tap.source(want, view))
         tap.ports[key] = tuple(sources)
     for (node, output), number in numbers.items():
-        tap.handles.append(node.register_prehook(Prehook(tap, (output, tap.total(number), 1))))
+        tap.handles.append(node.register_prehook(Hook(tap, (output, tap.total(number), 1))))
 
 
 class _WithAttached:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..schema import End
-from .edges import Edge
+from .edges import WITHOUT_DERIVATIVE, Edge
 from .private import LEAF_SEQUENCE, node_sequence
 from .structure_scope import NOBODY, Scope
 
@@ -34,8 +34,11 @@ class _Step:
 def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
     node, output = edge
     following = node.next_functions
-    if node.name() == BACKWARD_HOOK and output < len(following):
+    name = node.name()
+    if name == BACKWARD_HOOK and output < len(following):
         following = (following[output],)
+    elif name == WITHOUT_DERIVATIVE:
+        following = ()
     return ((scope, (before, number)) for before, number in following if before is not None)
 
 
@@ -85,7 +88,7 @@ def _look_up(scope: Scope, edge: Edge) -> int | None:
         return mask
     number = node_sequence(edge[0])
     if number >= LEAF_SEQUENCE:
-        # A parameter, or an operator without a derivative, whose node raises if a gradient reaches it.
+        # A parameter. On newer torch also an operator without a derivative.
         return 0
     if number >= scope.call.start:
         owner = scope.sequences.owner(number)

@@ -40,6 +40,25 @@ def untraced(function: Function) -> Function:
     return function
 
 
+class out_of_regions:
+    """`function` as a hook that a backward calls, which may run within a region: kept out of its traces.
+    Gives None."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @untraced
+    def __call__(self, *args: Any) -> None:
+        region = set_callback(None)
+        try:
+            self._function(*args)
+        finally:
+            if region is not None:
+                set_callback(region)
+
+
 class outside:
     """A block outside of the region around it, if there is one."""
 
@@ -64,6 +83,11 @@ def count_frame() -> None:
             _set_count(max(count, 1))
 
 
+def is_loaded() -> bool:
+    """Whether anything can be compiled."""
+    return "torch._dynamo" in sys.modules
+
+
 class _EagerStance:
     """torch.compiler.set_stance("force_eager") for as long as anyone holds it, of all threads.
 
@@ -78,7 +102,7 @@ class _EagerStance:
     def hold(self, who: object) -> bool:
         """Compiled functions run eagerly from now on. False where nothing can be compiled (yet)."""
         dynamo = sys.modules.get("torch._dynamo")
-        stance = getattr(dynamo, "set_stance", None)  # torch before 2.6 has none
+        stance = getattr(dynamo, "set_stance", None)
         if stance is None:
             return False
         with self._lock:

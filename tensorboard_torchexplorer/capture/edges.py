@@ -18,11 +18,22 @@ from .private import outdate_node, sequence_number, unseen
 
 Edge = tuple[Any, int]
 
+WITHOUT_DERIVATIVE = "torch::autograd::NotImplemented"
+"""The name of the node of an operator without a derivative: raises if a gradient reaches it."""
+
 
 def edge_of(tensor: Tensor) -> Edge | None:
     """Where the gradient of a tensor enters the graph. None for a leaf and for a stale view."""
     node, _ = _look(tensor)
     return None if node is None else (node, tensor.output_nr)
+
+
+def lacks_derivative(tensor: Tensor) -> bool:
+    """Whether the operator behind a tensor has no derivative. Of views it is not asked, see above."""
+    if tensor._is_view():
+        return False
+    node = tensor.grad_fn
+    return node is not None and node.name() == WITHOUT_DERIVATIVE
 
 
 def leaf_edge(tensor: Tensor) -> Edge:

@@ -33,7 +33,7 @@ from torch import Tensor
 from .calls import Call
 from .edges import Edge, edge_of, is_stale, leaf_edge
 from .private import is_transformed, node_sequence, of_all_samples
-from .tap import Measure, Posthook, Prehook, Report, Tap, View, port_key
+from .tap import Hook, Measure, Report, Tap, View, port_key
 
 FOREVER = math.inf
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
@@ -300,6 +300,6 @@ class Armer:
             for _, consumer, position in parts:
                 after.setdefault(consumer, []).extend((position, want, sign))
         for node, wanted in before.items():
-            tap.handles.append(node.register_prehook(Prehook(tap, wanted)))
+            tap.handles.append(node.register_prehook(Hook(tap, wanted)))
         for node, wanted in after.items():
-            tap.handles.append(node.register_hook(Posthook(tap, wanted)))
+            tap.handles.append(node.register_hook(Hook(tap, wanted)))

@@ -1,7 +1,7 @@
 """The private names of torch that capture needs, in one place, each with its check.
 
-`missing()` says which of them this torch lacks; `watch` then falls back or refuses with that text.
-Everything here was checked on the torch versions that CI runs.
+`missing()` says which of them this torch lacks; `watch` then refuses with that text. Everything here was
+checked on torch 2.6 and 2.13.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable
-from torch.utils._python_dispatch import _disable_current_modes, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
 from torch.utils.hooks import RemovableHandle
+
+from .dynamo import out_of_regions
 
 NO_TASK = -1
 LEAF_SEQUENCE = 1 << 62
@@ -70,7 +73,7 @@ def current_autograd_node() -> Any:
 
 def queue_backward_callback(callback: Callable[[], None]) -> None:
     """Run `callback` at the end of the running backward. RuntimeError outside of one."""
-    Variable._execution_engine.queue_callback(callback)
+    Variable._execution_engine.queue_callback(out_of_regions(callback))
 
 
 def without_torch_function() -> AbstractContextManager[Any]:
@@ -149,6 +152,20 @@ class quiet:
         self._plain.__exit__(kind, error, trace)
 
 
+def let_operators_through(mode: type[TorchDispatchMode]) -> None:
+    """Let modes of this class see higher-order operators, too. Before torch 2.9 each operator has to know
+    the class, or it raises."""
+    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+        return
+    for operator in list(torch._ops._higher_order_ops.values()):
+        if mode not in operator.python_key_table:
+            operator.py_impl(mode)(partial(_dispatched, operator))
+
+
+def _dispatched(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(operator, (), args, kwargs)
+
+
 _HOOKS = (
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
@@ -195,6 +212,7 @@ def missing() -> list[str]:
         (torch.nn.Module, "_compiled_call_impl"),
         (torch.nn.Module, "_call_impl"),
         *((torch.nn.Module(), name) for name in _HOOKS),
+        (torch.compiler, "set_stance"),
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch._C._functorch, "is_functorch_wrapped_tensor"),
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..schema import End
 from .structure_operators import Operator
 from .structure_scope import Scope
+from .traces import Family, Trace, Written
 
 DIFFERENTIABLE = frozenset(
     dtype
@@ -23,87 +24,6 @@ DIFFERENTIABLE = frozenset(
     if isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype.is_complex)
 )
 BEFORE_THE_FORWARD = -1
-FEW = 8
-
-
-class Trace:
-    """What is known of one tensor in one level.
-
-    `late` are the bits of `gradient` that hold only if the tensor turns out to require a gradient;
-    an operator's results don't say so yet while it is being dispatched. `before` are the masks that
-    the tensor had before a module handed the very same object through.
-    """
-
-    __slots__ = ("before", "data", "gradient", "late", "ref")
-
-    def __init__(self, ref: weakref.ref[Tensor], gradient: int, data: int, late: int) -> None:
-        self.ref = ref
-        self.gradient = gradient
-        self.data = data
-        self.late = late
-        self.before: tuple[int, int] | None = None
-
-    def settle(self, tensor: Tensor) -> None:
-        """Decide on the late bits, now that the tensor is out of the dispatcher."""
-        if not tensor.requires_grad or _without_formula(tensor):
-            self.gradient &= ~self.late
-        self.late = 0
-
-
-class Family:
-    """The tensors that share one storage (or one tensor that has none).
-
-    `marked` says whether values of any source have ever come in: parameters and constants never are
-    and cost no search. `changed` says whether an operator has written to it. `origin` is the index of
-    the call that made the storage. `placed` says whether its address is known.
-    """
-
-    __slots__ = ("anchor", "changed", "limit", "marked", "members", "origin", "placed")
-
-    def __init__(self, anchor: weakref.ref[Any], origin: int) -> None:
-        self.anchor = anchor
-        self.origin = origin
-        self.marked = False
-        self.changed = False
-        self.placed = False
-        self.limit = FEW
-        # id of a tensor -> its latest trace in any level
-        self.members: dict[int, Trace] = {}
-
-    def add(self, tensor: Tensor, trace: Trace) -> None:
-        """Remember the latest trace of a member, and forget those that are gone now and then."""
-        self.members[id(tensor)] = trace
-        if len(self.members) > self.limit:
-            self.members = {key: kept for key, kept in self.members.items() if kept.ref() is not None}
-            self.limit = 2 * len(self.members) + FEW
-
-    def living(self) -> list[Tensor]:
-        """The members that still exist."""
-        return [t for t in (trace.ref() for trace in self.members.values()) if t is not None]
-
-
-class Written:
-    """What of a family has been written to: the size of the largest tensor, and the tensors that
-    autograd takes them as views of."""
-
-    __slots__ = ("_bases", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._bases: dict[int, weakref.ref[Tensor]] = {}
-
-    def add(self, base: Tensor, size: int) -> None:
-        self.size = max(self.size, size)
-        if not self.holds(base):
-            self._bases[id(base)] = weakref.ref(base)
-
-    def holds(self, base: Tensor) -> bool:
-        found = self._bases.get(id(base))
-        return found is not None and found() is base
-
-    def join(self, other: Written) -> None:
-        self.size = max(self.size, other.size)
-        self._bases.update(other._bases)
 
 
 class Provenance:
@@ -400,12 +320,3 @@ def _size(tensor: Tensor) -> int:
         return tensor.numel()
     except RuntimeError:  # nested tensors of the old kind may have no size
         return 0
-
-
-def _without_formula(tensor: Tensor) -> bool:
-    """Whether the operator behind a tensor only has a node that raises in backward."""
-    # A view's `grad_fn` may be made anew by reading it, which would renumber the graph.
-    if tensor._is_view():
-        return False
-    node = tensor.grad_fn
-    return node is not None and node.name() == "torch::autograd::NotImplemented"

@@ -21,7 +21,7 @@ from ..schema import End
 from .autograd_walk import walk
 from .calls import Call
 from .edges import edge_of, is_stale
-from .private import beneath, without_torch_function
+from .private import beneath, let_operators_through, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
@@ -60,6 +60,7 @@ class StructureTracer:
     def __enter__(self) -> StructureTracer:
         self._thread = threading.get_ident()
         mode = _Mode(self)
+        let_operators_through(_Mode)
         watch_functions(self)
         try:
             mode.__enter__()  # type: ignore[no-untyped-call]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..schema import EdgeKind, End
 from .calls import Call, Link
-
-if TYPE_CHECKING:
-    from .provenance import Family, Trace, Written
+from .traces import Family, Trace, Written
 
 OUTSIDE = End("outside", 0)
 NOBODY = -1

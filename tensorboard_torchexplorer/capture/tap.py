@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..schema import Group
+from .dynamo import set_callback, untraced
 from .private import beneath, current_graph_task, quiet
 
 Measure = Callable[[Tensor], Any]
@@ -208,8 +209,9 @@ class Tap:
             found[source] = self._measure(view.read(gradient))
 
 
-class Prehook:
-    """A hook on a node that is about to run, which hands over the totals that arrive there."""
+class Hook:
+    """A hook on a node, which hands over gradients: those that arrive, as a prehook; those of its inputs, as
+    a hook of a node that has run."""
 
     __slots__ = ("_tap", "_wanted")
 
@@ -217,14 +219,12 @@ class Prehook:
         self._tap = tap
         self._wanted = wanted
 
-    def __call__(self, gradients: Any) -> None:
-        self._tap.arrived(gradients, self._wanted)
-
-
-class Posthook(Prehook):
-    """A hook on a node that has run, which hands over the gradients of its inputs."""
-
-    __slots__ = ()
-
-    def __call__(self, inputs: Any, outputs: Any) -> None:  # type: ignore[override]
-        self._tap.arrived(inputs, self._wanted)
+    # The backward may run within a compiled function, see dynamo.py.
+    @untraced
+    def __call__(self, gradients: Any, _arrived: Any = None) -> None:
+        region = set_callback(None)
+        try:
+            self._tap.arrived(gradients, self._wanted)
+        finally:
+            if region is not None:
+                set_callback(region)
