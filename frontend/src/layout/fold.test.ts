@@ -229,6 +229,15 @@ describe('a level of more than a thousand', () => {
     expect(closed.flatMap(({ members }) => members)).toHaveLength(1200)
   })
 
+  it('leaves inputs and outputs out of them', () => {
+    const ends = { signature: 'end', apart: true }
+    const all = [{ id: 'input', ...ends }, ...siblings(letters), { id: 'output', ...ends }]
+    const edges = [gradient('input', '0'), ...chained(letters), gradient('1199', 'output')]
+    const { nodes } = fold(all, edges)
+
+    expect([nodes[0], nodes.at(-1)]).toEqual(['input', 'output'])
+  })
+
   it('unfolds a slice among the others', () => {
     const { nodes } = fold(siblings(letters), chained(letters), new Map([['slice:35', true]]))
 
