@@ -1,6 +1,7 @@
 /** Numbers, shapes and names as text. Pure; every function takes values and returns a string. */
 
 const MINUS = '\u2212'
+const GROUPED = new Intl.NumberFormat('en-US')
 const TIMES = '\u00d7'
 
 /** `value` with three significant digits: `2.45`, `−0.052`, `1.2e−5`. Exponents only outside 1e-3..1e5. */
@@ -29,7 +30,7 @@ export function count(value: number): string {
 
 /** A whole number in full, grouped: `9,950`. Used for steps. */
 export function whole(value: number): string {
-  return Math.round(value).toLocaleString('en-US').replace('-', MINUS)
+  return GROUPED.format(Math.round(value)).replace('-', MINUS)
 }
 
 /** A share 0..1 as per cent; what is not zero never reads as zero, what is not all never as all. */

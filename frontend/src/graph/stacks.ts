@@ -66,13 +66,8 @@ function containersOf({ name, path }: LevelNode, level: Level): string[] {
 function signatureOf({ key, node }: Box): string {
   if (node === null || node.class_name === '') return key
   const { class_name, children, size, extra, parameters } = node
-  return JSON.stringify([
-    class_name,
-    children,
-    size,
-    extra,
-    parameters.map(({ name, shape }) => [name, shape]),
-  ])
+  const shapes = parameters.map(({ name, shape }) => `${name} ${shape}`)
+  return [class_name, children, size, ...extra, ...shapes].join('\n')
 }
 
 function titleOf({ path }: Fold, nodes: readonly LevelNode[]): string {

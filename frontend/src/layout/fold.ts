@@ -3,7 +3,7 @@
  *  What can be folded: `group`, the calls in one container that is itself never called, as a ModuleList; a `chain` or
  *  `parallel` run of equal siblings (runs.ts); and a `slice`, some neighbours of a level that is too large to look at. */
 import { FEWEST, type Run, runsOf } from './runs.ts'
-import type { LayoutEdge } from './types.ts'
+import { checkEnds, type LayoutEdge } from './types.ts'
 import { pairOf, type Unit, type Units, unitsOf, Ways } from './units.ts'
 
 export interface Sibling {
@@ -55,12 +55,7 @@ export function fold<E extends LayoutEdge>(
   chosen: ReadonlyMap<string, boolean> = new Map(),
 ): Folded<E> {
   const byId = new Map(siblings.map((sibling) => [sibling.id, sibling]))
-  for (const { source, target } of edges)
-    for (const id of [source, target])
-      if (!byId.has(id))
-        throw new Error(
-          `edge ${JSON.stringify(source)} -> ${JSON.stringify(target)}: no node ${JSON.stringify(id)}`,
-        )
+  checkEnds(edges, byId)
   const ids = [...byId.keys()]
   const [closed, open]: [Fold[], Fold[]] = [[], []]
   const add = (found: Fold, isOpen: boolean): void => {

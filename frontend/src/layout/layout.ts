@@ -8,6 +8,7 @@ import { type Line, nodeVertex, type Vertex } from './model.ts'
 import { pack } from './pack.ts'
 import { drawPart, movePart } from './part.ts'
 import {
+  checkEnds,
   DEFAULTS,
   type Layout,
   type LayoutEdge,
@@ -62,12 +63,7 @@ function verticesOf(nodes: readonly LayoutNode[], edges: readonly LayoutEdge[]):
       throw new Error(`node ${JSON.stringify(id)} has no size: ${width} x ${height}`)
     vertices.set(id, nodeVertex(vertices.size, kind, width, height, loops.has(id) ? LOOP : 0))
   }
-  for (const { source, target } of edges)
-    for (const id of [source, target])
-      if (!vertices.has(id))
-        throw new Error(
-          `edge ${JSON.stringify(source)} -> ${JSON.stringify(target)}: no node ${JSON.stringify(id)}`,
-        )
+  checkEnds(edges, vertices)
   return vertices
 }
 

@@ -14,6 +14,16 @@ export interface LayoutEdge {
   readonly kind: 'gradient' | 'data'
 }
 
+/** Throws an Error that names the first end of an edge that is not `known`. */
+export function checkEnds(edges: readonly LayoutEdge[], known: ReadonlyMap<string, unknown>): void {
+  for (const { source, target } of edges)
+    for (const id of [source, target])
+      if (!known.has(id))
+        throw new Error(
+          `edge ${JSON.stringify(source)} -> ${JSON.stringify(target)}: no node ${JSON.stringify(id)}`,
+        )
+}
+
 export interface Point {
   readonly x: number
   readonly y: number
