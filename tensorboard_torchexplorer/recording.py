@@ -12,6 +12,7 @@ from torch import nn
 
 from .assemble import Assembler, Finished
 from .background import Background
+from .capture.by_module import ByModule
 from .capture.calls import Call
 from .capture.forward import ForwardCapture
 from .capture.fused import mark_fused
@@ -115,7 +116,7 @@ class Recording:
     def _wanted(self, call: Call) -> bool:
         return not (self.options.selective and self.options.excluded(call.path, call.module))
 
-    def _hooked(self, seen: Survey) -> dict[nn.Module, str]:
+    def _hooked(self, seen: Survey) -> ByModule[str]:
         """The modules to look at, and those above them, whose calls the ids are made of."""
         keep = {""}
         for module, path in seen.paths.items():
@@ -123,7 +124,7 @@ class Recording:
                 while path not in keep:
                     keep.add(path)
                     path = path.rpartition(".")[0]
-        return {module: path for module, path in seen.paths.items() if path in keep}
+        return ByModule((module, path) for module, path in seen.paths.items() if path in keep)
 
     def add(self, forward: ForwardCapture, seen: Survey, phase: Phase, step: int, forwards: int) -> None:
         """A forward of `step`, the `forwards`th of it, has returned. One of an evaluation is a record."""

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its imports use what other packages have deprecated
     lightning = pytest.importorskip("lightning.pytorch")
     from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+    from torchmetrics import MeanAbsoluteError
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -69,6 +70,20 @@ class Forward(Lit):
 class OneArgument(Lit):
     def training_step(self, batch):
         return self.criterion(self.net(batch[0]), batch[1])
+
+
+class Measured(Lit):
+    """With a metric among its children, whose hash changes with its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error = MeanAbsoluteError()
+
+    def training_step(self, batch, batch_idx):
+        out = self.net(batch[0])
+        self.error(out, batch[1])
+        self.log("error", self.error)
+        return self.criterion(out, batch[1])
 
 
 class Gan(lightning.LightningModule):
@@ -175,6 +190,19 @@ def test_the_graph_is_that_of_the_training_step(model, tmp_path):
     assert recorded.ids() == [".", "net", "net/0", "net/1", "net/2", "criterion"]
     assert [port.name for port in recorded.node(".").inputs] == ["batch[0]", "batch[1]"]
     assert recorded.status("net/0", "output", "grad", "output") == Status.OK
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_metrics_among_the_children_are_nodes(precision, tmp_path):
+    fit(tmp_path, Measured(), precision=precision, validate=True)
+    recorded = read_back(str(tmp_path))
+    (port,) = recorded.node("net").outputs
+
+    assert recorded.ids() == [".", "net", "net/0", "net/1", "net/2", "error", "criterion"]
+    assert recorded.steps == list(range(6))
+    assert port.dtype == ("float32" if precision == "32-true" else "bfloat16")
+    assert recorded.status("net/0", "output", "grad", "output") == Status.OK
+    assert [info.faults for info in recorded.history.infos if info.faults] == []
 
 
 def test_records_and_scalars_share_the_loggers_file(tmp_path):

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..schema import ROOT_ID, EdgeKind, End, Port
+from .by_module import ByModule
 from .leaves import argument_leaves, result_leaves
 from .private import (
     current_graph_task,
@@ -76,7 +77,7 @@ class Call:
         self.arguments: Sequence[tuple[str, str]] = ()
         self.notes: tuple[str, ...] = ()
         self.links: Mapping[Link, tuple[EdgeKind, bool]] = _NO_LINKS
-        self._counts: dict[nn.Module, int] | None = None
+        self._counts: dict[int, int] | None = None
         self.failed = False
         self.start = self.end = 0
         if parent is None:
@@ -90,8 +91,8 @@ class Call:
         if self._counts is None:
             self.children, self._counts = [], {}
         assert isinstance(self.children, list)
-        number = self._counts.get(child.module, 0)
-        self._counts[child.module] = number + 1
+        number = self._counts.get(id(child.module), 0)
+        self._counts[id(child.module)] = number + 1
         self.children.append(child)
         return len(self.children) - 1, number
 
@@ -168,15 +169,15 @@ SLOT = "_compiled_call_impl"
 """What torch calls in the place of `_call_impl`, where an instance has it."""
 
 
-def fusable(modules: Iterable[nn.Module]) -> set[nn.Module]:
+def fusable(modules: Iterable[nn.Module]) -> ByModule[None]:
     """Modules that a hook would change: torch's encoder layers take their fused path in evaluation only
     while no module in them has a forward hook, and its results differ in the last bits."""
-    found: set[nn.Module] = set()
+    found: ByModule[None] = ByModule()
     for layer in modules:
         if isinstance(layer, nn.TransformerEncoderLayer) and not layer.training:
             inside = list(layer.modules())
             if not any(module._forward_hooks or module._forward_pre_hooks for module in inside):
-                found.update(inside)
+                found.update((module, None) for module in inside)
     return found
 
 
@@ -202,7 +203,7 @@ class CallTree:
         self.root_call: Call | None = None
         self.calls: list[Call] = []
         self._stack: list[Call] = []
-        self._slotted: set[nn.Module] = set()
+        self._slotted: ByModule[None] = ByModule()
         self._thread = threading.get_ident()
 
     @property

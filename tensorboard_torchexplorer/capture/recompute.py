@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .attachments import arm_totals, collect_for, leave_out
+from .by_module import ByModule
 from .calls import Call
 from .gradients import CHECKPOINT_NODE, Armer, EdgePort, Ports, Span, ports_of, settle
 from .leaves import argument_leaves, result_leaves
@@ -53,7 +54,7 @@ class Recompute:
         self._spans: list[Span] = []
         self._inputs: Ports = {}
         self._outputs: Ports = {}
-        self._modules = {call.module for call in hidden}
+        self._modules = list(ByModule((call.module, None) for call in hidden))
         self._tasks: set[int] = set()
         self._handles: list[Any] = []
 

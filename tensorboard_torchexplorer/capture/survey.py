@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
+from .by_module import ByModule
 from .dynamo import is_wrapper
 from .private import without_torch_function
 from .sharding import class_before_sharding
@@ -32,8 +33,8 @@ class Survey:
     `path.name` of its first owner.
     """
 
-    paths: dict[nn.Module, str]
-    registered: dict[nn.Module, str] = field(default_factory=dict)
+    paths: ByModule[str]
+    registered: ByModule[str] = field(default_factory=ByModule)
     flags: dict[str, list[str]] = field(default_factory=dict)
     containers: dict[str, str] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
@@ -74,10 +75,10 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     """Walk the modules of `model`. Reads attributes only, calls nothing of the user's but
     `named_modules`. Where the registered modules are still those of `known`, that is the answer: a step
     is logged many times, and the search for hidden modules takes longer than all else."""
-    registered = {module: path for path, module in _named(model)}
+    registered = ByModule((module, path) for path, module in _named(model))
     if known is not None and known.registered == registered:
         return known
-    found = Survey(dict(registered), registered)
+    found = Survey(ByModule(registered.items()), registered)
     todo = deque(found.paths.items())
     while todo:
         module, path = todo.popleft()
