@@ -186,6 +186,8 @@ def _unwrapped(model: nn.Module) -> nn.Module:
             isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1
         ):
             inner = model.module
+        elif type(model).__name__ == "_FabricModule":  # of Lightning Fabric, by name: it may not be installed
+            inner = getattr(model, "_original_module", None)
         if inner is None:
             return model
         model = inner

@@ -40,7 +40,7 @@ NEVER = {
     "reader": {"torch"},
     "report": {"torch"},
     "serve": {"torch"},
-    "writer": {"werkzeug"},
+    "writer": {"werkzeug", "accelerate", "lightning", "pytorch_lightning", "transformers"},
 }
 
 

@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader, TensorDataset
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its imports use what other packages have deprecated
     lightning = pytest.importorskip("lightning.pytorch")
+    from lightning.fabric import Fabric
     from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
     from torchmetrics import MeanAbsoluteError
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tensorboard_torchexplorer import read
+from tensorboard_torchexplorer import ExplorerWriter, read
 from tensorboard_torchexplorer.integrations.lightning import ExplorerCallback
 from tensorboard_torchexplorer.schema import Status
 from tests.recording import assert_row_holds, read_back
@@ -203,6 +204,24 @@ def test_metrics_among_the_children_are_nodes(precision, tmp_path):
     assert port.dtype == ("float32" if precision == "32-true" else "bfloat16")
     assert recorded.status("net/0", "output", "grad", "output") == Status.OK
     assert [info.faults for info in recorded.history.infos if info.faults] == []
+
+
+def test_fabric_needs_nothing_but_watch(tmp_path):
+    net = Lit().net
+    fabric = Fabric(accelerator="cpu")
+    wrapped, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=LR))
+    with ExplorerWriter(str(tmp_path)) as writer:
+        writer.watch(wrapped, log_freq=1, sample_n=None, optimizer=optimizer)
+        for x, y in list(loader())[:3]:
+            fabric.backward(nn.functional.mse_loss(wrapped(x), y))
+            fabric.clip_gradients(wrapped, optimizer, max_norm=CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+    recorded = read_back(str(tmp_path))
+
+    assert recorded.graph.model == "Sequential"
+    assert recorded.ids() == [".", "0", "1", "2"]
+    assert_is_that_by_hand(recorded, by_hand(3, 1, CLIP), prefix="")
 
 
 def test_records_and_scalars_share_the_loggers_file(tmp_path):
