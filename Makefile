@@ -3,7 +3,7 @@
 #              (EXAMPLE=resnet18 or another of examples/, DEMO_STEPS=how many, DEMO_SERVE=0 only trains)
 # make check   everything that only reads the code: ruff, mypy, tsc, Biome
 # make test    all of it: the checks, pytest, vitest, the bundle and the tab in a real browser
-# make bench   what watching and its records cost, beside other tools (which it installs); large models
+# make bench   what watching and its records cost, beside other tools (which it installs); large models, many panels
 # make matrix  the core of the tests under each combination of versions that is said to work (hours, 20 GB)
 # make clean   all of the above away again; event files in runs/ stay
 #
@@ -67,6 +67,7 @@ bench: $(VENV)/.peers frontend/node_modules/.package-lock.json chromium
 	$(RUN) benchmarks/overhead.py
 	$(RUN) -m benchmarks.records
 	$(RUN) -m benchmarks.tab
+	$(RUN) -m benchmarks.panels
 
 matrix:
 	$(PYTHON) scripts/matrix.py

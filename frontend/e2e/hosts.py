@@ -1,10 +1,10 @@
 """TensorBoard where it is met in practice, for hosts.spec.ts: under a path prefix, behind a proxy that strips
 another, in a frame on a page of another origin; with hundreds of runs, some of them in trouble.
 
-Prints one line of JSON: `prefix` and `proxy` lead to the same TensorBoard, `notebook` and `stranger` to a page
-with a frame, on the same site as TensorBoard but of another origin, and on another site.
-Then it obeys one word a line on stdin and prints `done` after each: `stop` and `start` end and start TensorBoard
-behind the proxy, `run` writes the run "later", `step` logs one more step of it. Ends with stdin.
+Prints one line of JSON: `prefix` and `proxy` lead to the same TensorBoard, `notebook` and `stranger` to a
+page with a frame, on the same site as TensorBoard but of another origin, and on another site. Then it obeys
+one word a line on stdin and prints `done` after each: `stop` and `start` end and start TensorBoard behind
+the proxy, `run` writes the run "later", `step` logs one more step of it. Ends with stdin.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEPT_HEADERS = ("content-type", "content-encoding", "content-security-policy", "
 
 
 class Proxy(ThreadingHTTPServer):
-    """Passes what lies under `STRIPPED` on to `upstream`, without that prefix. /notebook has an empty frame."""
+    """Passes what lies under `STRIPPED` on to `upstream`, less that prefix. /notebook has an empty frame."""
 
     daemon_threads = True
     upstream = ""

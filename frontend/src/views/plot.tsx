@@ -109,7 +109,7 @@ function Drawn({
         <canvas
           ref={canvas}
           role="img"
-          aria-label={summary(plot, `${MEANING[kind]} of ${name}`)}
+          aria-label={useMemo(() => summary(plot, `${MEANING[kind]} of ${name}`), [plot, name])}
           width={Math.round(width * ratio)}
           height={Math.round(height * ratio)}
           style={style}
