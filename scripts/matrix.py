@@ -63,8 +63,8 @@ COMBINATIONS = (
     Combination("3.11", "2.13.0", "2.20.0", _OLD),
     Combination("3.11", "2.13.0", "2.21.0"),
     Combination("3.12", "2.6.0", "2.17.1", _OLD),
-    Combination("3.12", "2.15.0", "2.21.0"),
-    Combination("3.13", "2.15.0", "2.20.0", _OLD),
+    Combination("3.12", "2.14.1", "2.20.0", _OLD),
+    Combination("3.13", "2.14.1", "2.21.0"),
 )
 
 

@@ -48,7 +48,7 @@ def log_to_wandb(
 class WandbLog:
     """The connection of a writer to a run. Made by `log_to_wandb`."""
 
-    def __init__(self, run: Any, *, report_every: int | None, own_rows: bool) -> None:
+    def __init__(self, run: Any, *, report_every: int | None = None, own_rows: bool = False) -> None:
         try:
             import wandb
         except ImportError as error:
@@ -69,7 +69,8 @@ class WandbLog:
         self._listener = Listener("wandb", self._record)
 
     def attach(self, writer: Any) -> None:
-        """Log what `writer` records from now on."""
+        """Log what `writer` records from now on, until `close`."""
+        self._records, self._names = 0, {}
         self._directory: str = writer.log_dir if hasattr(writer, "log_dir") else writer.logdir
         self._thread = background_of(writer)
         self._thread.listeners.append(self._listener)

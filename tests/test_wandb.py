@@ -266,3 +266,22 @@ def test_without_wandb_it_says_what_to_install(tmp_path, monkeypatch):
 
     with pytest.raises(ImportError, match="wandb_run needs wandb: pip install wandb"):
         ExplorerWriter(tmp_path, wandb_run=object())
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning
+def test_a_callback_logs_its_training(start, tmp_path):
+    pytest.importorskip("lightning")
+    from tests.test_integration_lightning import ExplorerCallback, fit
+
+    run = start()
+    fit(tmp_path / "fit", callback=ExplorerCallback(log_freq=1, wandb_run=run))
+    run.finish()
+    (row,) = rows(tmp_path)
+    ((name, model),) = read(tmp_path / "fit")["."].items()
+    history = model.history()
+    node = next(index for index, node in enumerate(model.graph.nodes) if node.parent == 0)
+
+    assert row[f"{name}/step"] == history.steps[-1] > 0
+    key = f"{name}/{model.graph.nodes[node].id.replace('/', '.')}/gradient"
+    assert row[key] == pytest.approx(history.health()[-1, node, 0], rel=1e-6)
+    assert row["torchexplorer/report"]["_type"] == "html-file"

@@ -57,6 +57,7 @@ class ExplorerCallback(*_BASES):  # type: ignore[misc]  # Lightning may be absen
         where it has none, to `torchexplorer` in the directory of its first logger, else to
         `torchexplorer/version_<n>` in `default_root_dir`.
     epochs: the time axis is the epoch, with fractions, at which each step began.
+    wandb_run: the run of `wandb.init()` to which to log as well, see `log_to_wandb`.
     eval_freq and all other options are those of `watch`; `optimizer` and `start_step` are the trainer's.
 
     Nothing is recorded with `fast_dev_run`, nor by `validate`, `test` and `predict`. TypeError names an

@@ -40,6 +40,7 @@ class ExplorerCallback(TrainerCallback):
         TensorBoardCallback (`report_to="tensorboard"`); without one, to a directory of their own in
         `runs` of the `output_dir`, named as Transformers would.
     epochs: the time axis is the epoch, with fractions, at which each step began.
+    wandb_run: the run of `wandb.init()` to which to log as well, see `log_to_wandb`.
     eval_freq and all other options are those of `watch`; `optimizer` and `start_step` are the trainer's.
 
     TypeError names an option that does not exist, ValueError a wrong value.

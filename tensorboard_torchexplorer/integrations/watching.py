@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.options import TimeLog, validated
 from tensorboard_torchexplorer.recorder import Watch
+from tensorboard_torchexplorer.wandb_log import WandbLog
 from tensorboard_torchexplorer.writer import ExplorerWriter, unwatch_model, watch_model
 
 _FOUND_BY_THE_CALLBACK = ("writer", "model", "optimizer", "start_step")
@@ -33,8 +34,9 @@ class Part(NamedTuple):
 class Watching:
     """The watches of one training, from `begin` to `end`.
 
-    `options` are those of `watch` but for what the trainer knows, `epochs` asks for the trainer's epoch as
-    time axis. TypeError names an option that does not exist, ValueError a wrong value. Copies and pickles
+    `options` are those of `watch` but for what the trainer knows, and `wandb_run`, to which the records of
+    each training are logged as well (see `log_to_wandb`); `epochs` asks for the trainer's epoch as time axis.
+    TypeError names an option that does not exist, ValueError a wrong value. Copies and pickles
     keep the options and watch nothing.
     """
 
@@ -42,6 +44,8 @@ class Watching:
         known = [
             name for name in inspect.signature(watch_model).parameters if name not in _FOUND_BY_THE_CALLBACK
         ]
+        wandb_run = options.pop("wandb_run", None)
+        self._wandb = None if wandb_run is None else WandbLog(wandb_run)
         for option in options:
             if option not in known:
                 raise TypeError(
@@ -64,7 +68,7 @@ class Watching:
         self._watches: list[Watch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "steps": self.steps_now(), "_writer": None, "_watches": []}
+        return {**self.__dict__, "steps": self.steps_now(), "_writer": None, "_watches": [], "_wandb": None}
 
     @property
     def begun(self) -> bool:
@@ -82,6 +86,8 @@ class Watching:
         if writer is not None and getattr(writer, "file_writer", writer) is None:
             writer._get_file_writer()  # an earlier fit has closed it
         self._writer = writer
+        if self._wandb is not None and writer is not None:
+            self._wandb.attach(writer)
         options = {**self.options, **({"time_log": epoch} if self.epochs else {})}
         for part in parts:
             self._watches.append(
@@ -112,6 +118,8 @@ class Watching:
         self.flush()
         if isinstance(self._writer, ExplorerWriter):
             self._writer.close()
+        if self._wandb is not None:
+            self._wandb.close()
         self._writer, self._watches = None, []
 
     def steps_now(self) -> dict[str, int]:
