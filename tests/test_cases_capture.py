@@ -852,6 +852,42 @@ class Fails(nn.Module):
         return x
 
 
+class Interrupted(nn.Module):
+    """Catches what no hook is told of, at its first call `within`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(4, 4), Interrupts())
+        self.b, self.shared = nn.Linear(4, 4), nn.ReLU()
+        self.c = CallsWhatItIsGiven()
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            x = self.a(x)
+        except KeyboardInterrupt:
+            x = self.b(x)
+        return self.c(self.shared(x), self.shared)
+
+
+class Interrupts(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+
+class CallsWhatItIsGiven(nn.Module):
+    def forward(self, x: Tensor, function: nn.Module) -> Tensor:
+        return function(x) * 2
+
+
+def test_c47_an_interrupt_that_the_model_catches():
+    recorded = train(Interrupted(), steps=2)
+
+    assert recorded.ids() == [".", "a", "a/0", "a/1", "b", "shared", "c", "c/^shared"]
+    for node in ("b", "shared", "c", "c/^shared"):
+        assert recorded.status(node, "output", "grad", "output") == Status.OK
+        assert recorded.status(node, "input", "value", recorded.node(node).inputs[0].name) == Status.OK
+
+
 @pytest.mark.parametrize(
     "error",
     [

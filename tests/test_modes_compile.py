@@ -156,8 +156,7 @@ def run(way, when, folder, *, build=Net, steps=7, evaluate=False, watch=True, **
 @pytest.mark.parametrize("fullgraph", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("way", WAYS)
-def test_idle_steps_keep_their_graphs_and_logged_ones_are_recorded(way, when, fullgraph, tmp_path):
-    """C25"""
+def test_c25_idle_steps_keep_their_graphs_and_logged_ones_are_recorded(way, when, fullgraph, tmp_path):
     plain = run(way, when, tmp_path / "plain", watch=False, fullgraph=fullgraph)
     watched = run(way, when, tmp_path / "watched", fullgraph=fullgraph)
     seen = read_back(str(tmp_path / "watched"))

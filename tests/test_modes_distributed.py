@@ -43,8 +43,7 @@ def test_rank_0_writes_and_no_other(kind, trained):
 
 
 @pytest.mark.parametrize("kind", DDP_KINDS)
-def test_the_reduced_gradient_is_shown_under_the_paths_of_the_model(kind, trained):
-    """C27"""
+def test_c27_the_reduced_gradient_is_shown_under_the_paths_of_the_model(kind, trained):
     folder, results = trained
     seen = read_back(str(folder / f"{kind}-True" / "rank0"))
 
@@ -62,8 +61,7 @@ def test_the_reduced_gradient_is_shown_under_the_paths_of_the_model(kind, traine
     assert spare == (Status.NO_GRADIENT if kind == "unused" else Status.OK)
 
 
-def test_sharded_parameters_are_shown_as_the_local_shard(trained):
-    """C28"""
+def test_c28_sharded_parameters_are_shown_as_the_local_shard(trained):
     folder, results = trained
     seen = read_back(str(folder / "fsdp-True" / "rank0"))
     mine = results[0]["fsdp", True]

@@ -36,8 +36,8 @@ def evaluate(model, *batches):
         return [model(batch) for batch in batches]
 
 
-def test_a_model_that_never_trains_shows_structure_and_activations_at_once(tmp_path):
-    """C38: from_pretrained gives a model in eval mode, and the page stayed empty."""
+def test_c38_a_model_that_never_trains_shows_structure_and_activations_at_once(tmp_path):
+    """`from_pretrained` gives a model in eval mode, and the page stayed empty."""
     model = mlp().eval()
     with ExplorerWriter(str(tmp_path)) as writer:
         writer.watch(model)

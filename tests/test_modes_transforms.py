@@ -129,8 +129,7 @@ def traced() -> nn.Module:
 
 
 @pytest.mark.parametrize("build", [scripted, traced])
-def test_scripted_submodules_are_opaque_nodes(build, tmp_path):
-    """C59"""
+def test_c59_scripted_submodules_are_opaque_nodes(build, tmp_path):
     net = build()
     wanted = net[0](X)
     with ExplorerWriter(str(tmp_path)) as writer:

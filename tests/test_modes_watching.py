@@ -84,8 +84,7 @@ def compiled_by_method() -> TwoParts:
 
 @pytest.mark.parametrize("build", [two_parts, with_user_hooks, compiled_by_method])
 @pytest.mark.parametrize("steps", [0, 3])
-def test_unwatch_leaves_the_model_and_the_process_as_they_were(build, steps, tmp_path):
-    """C39"""
+def test_c39_unwatch_leaves_the_model_and_the_process_as_they_were(build, steps, tmp_path):
     model = build()
     with ExplorerWriter(str(tmp_path)) as writer:
         before, hooks = everything(model), global_hooks()
@@ -113,8 +112,8 @@ def test_unwatch_in_the_middle_of_a_logged_step(tmp_path):
     assert seen.status(".", "output", "grad", "output") == Status.NO_BACKWARD
 
 
-def test_watching_again_goes_on_with_the_steps(tmp_path):
-    """C39: a notebook cell that is run once more, with or without unwatch in between."""
+def test_c39_watching_again_goes_on_with_the_steps(tmp_path):
+    """A notebook cell that is run once more, with or without unwatch in between."""
     model = two_parts()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with ExplorerWriter(str(tmp_path)) as writer:
@@ -451,7 +450,7 @@ def test_a_model_within_another_is_traced_for_both(tmp_path):
     assert edges(outer, "0") == {("0/before", "0/after", "gradient")}
 
 
-def test_a_torch_that_lacks_what_we_need_is_told_at_the_call(tmp_path, monkeypatch):
+def test_c85_a_torch_that_lacks_what_we_need_is_told_at_the_call(tmp_path, monkeypatch):
     monkeypatch.delattr(torch.compiler, "set_stance")
     lacking = r"watch: torch .* has no set_stance; use torch 2\.6 or newer"
     with ExplorerWriter(str(tmp_path)) as writer, pytest.raises(RuntimeError, match=lacking):

@@ -37,7 +37,7 @@ def scaled_step(model, optimizer, scaler, factor=1.0, clip=False):
 
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize("kind", ["sgd", "adam", "fused adam"])
-def test_gradients_are_the_unscaled_ones_and_the_scale_is_recorded(kind, clip):
+def test_c30_gradients_are_the_unscaled_ones_and_the_scale_is_recorded(kind, clip):
     model = network()
     twin = copy.deepcopy(model)
     truth = clone_instrumented(twin)

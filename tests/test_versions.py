@@ -28,7 +28,7 @@ def installed(monkeypatch):
 
 
 @pytest.mark.parametrize("found", ["2.5.1", "2.5.1+cu121", "1.13", "2"])
-def test_an_old_torch_is_named_with_what_to_do(found, installed, tmp_path):
+def test_c85_an_old_torch_is_named_with_what_to_do(found, installed, tmp_path):
     installed(torch=found)
     expected = f"needs torch 2.6 or newer, and this is {found}: pip install "
     with ExplorerWriter(tmp_path) as writer, pytest.raises(ImportError, match=re.escape(expected)):

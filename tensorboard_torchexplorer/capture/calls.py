@@ -276,7 +276,10 @@ class CallTree:
         try:
             if self._foreign(module):
                 return
-            call = Call(module, self.paths[module], self.current, len(self.calls))
+            path = self.paths[module]
+            if self._stack and not path.startswith(self._stack[-1].path + "."):
+                self._drop_interrupted(module)
+            call = Call(module, path, self.current, len(self.calls))
         except Exception as error:
             self.report(self.paths.get(module, "?"), "a call", error)
             return
@@ -300,6 +303,22 @@ class CallTree:
                 observer.enter(call, tensors)
             except Exception as error:
                 self.report(call.path, "the inputs", error)
+
+    def _drop_interrupted(self, module: nn.Module) -> None:
+        """Forget calls that have ended without a hook: by a KeyboardInterrupt that the model has caught.
+        `module` begins, and is no child of the call that seems to be running."""
+        running = []
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code is nn.Module._call_impl.__code__:
+                running.append(frame.f_locals["self"])
+            frame = frame.f_back  # type: ignore[assignment]
+        if running and running[0] is module and module not in self._slotted:
+            del running[0]  # the call that begins
+        stack = [call.module for call in self._stack]
+        while len(stack) > 1 and sum(m is stack[-1] for m in stack) > sum(m is stack[-1] for m in running):
+            stack.pop()
+            self._stack.pop().failed = True
 
     def _leave(self, module: nn.Module, result: Any) -> None:
         try:
