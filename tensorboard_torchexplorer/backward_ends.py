@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,14 +32,14 @@ def _over(tasks: set[int], task: int, ended: Callable[[], None]) -> None:
 
 
 class Sentinel:
-    """Calls `passed()` in every backward that reaches a parameter, whoever runs it: also within compiled
-    functions, which no hook of a module or an optimizer sees. The hook sits on the node that adds to the
-    parameter's gradient, which all graphs share for as long as somebody holds it."""
+    """Calls `passed(parameter, gradients)` in every backward that reaches a parameter, whoever runs it: also
+    within compiled functions, which no hook of a module or an optimizer sees. The hook sits on the node that
+    adds to the parameter's gradient, which all graphs share for as long as somebody holds it."""
 
-    def __init__(self, parameter: Tensor, passed: Callable[[], None]) -> None:
+    def __init__(self, parameter: Tensor, passed: Callable[[weakref.ref[Tensor], Any], None]) -> None:
         self._node, _ = leaf_edge(parameter)
         self._parameter = weakref.ref(parameter)
-        self._handle = self._node.register_prehook(out_of_regions(lambda gradients: passed()))
+        self._handle = self._node.register_prehook(out_of_regions(partial(passed, self._parameter)))
 
     def watches(self, module: nn.Module) -> bool:
         """Whether the parameter is still one of the module's, and trained."""

@@ -57,8 +57,13 @@ class Optimizers:
         self._version = None
         for parameter in root.parameters() if root is not None else ():
             if parameter.grad is not None:
-                self._version = weakref.ref(parameter), parameter._version
+                self.watch_version(weakref.ref(parameter))
                 return
+
+    def watch_version(self, reference: weakref.ref[Tensor]) -> None:
+        """The same by the parameter referred to, which has a gradient."""
+        parameter = reference()
+        self._version = None if parameter is None else (reference, parameter._version)
 
     def stepping(self) -> None:
         """An optimizer tells of its step."""

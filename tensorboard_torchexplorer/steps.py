@@ -124,14 +124,15 @@ class Steps:
         """Called inside a backward, any number of times."""
         call_at_end(self._tasks, self._backward_ended)
 
-    def _backward_passed(self) -> None:
-        """A backward has reached the sentinel."""
+    def _backward_passed(self, parameter: weakref.ref[Tensor], _gradients: Any) -> None:
+        """A backward is about to reach the sentinel's parameter."""
         try:
-            if self._is_elsewhere() or current_graph_task() in self._tasks:
+            if not (self.optimizers.known or self._whole):
                 return
-            if self.optimizers.known or self._whole:
-                if not self.forwards:
-                    self._count_missed()
+            if self.forwards:
+                self.optimizers.watch_version(parameter)
+            elif current_graph_task() not in self._tasks and not self._is_elsewhere():
+                self._count_missed()
                 self.backward_started()
         except Exception as error:
             self._recording.faults.report("", "the count of backward passes", error)
