@@ -60,7 +60,7 @@ frontend-check: frontend/node_modules/.package-lock.json
 
 # The committed bundle is what a fresh build of the sources gives.
 bundle-check: frontend/node_modules/.package-lock.json
-	cd frontend && npm run build -- --outDir dist --logLevel warn
+	cd frontend && OUT_DIR=dist npm run build
 	diff -rq frontend/dist $(STATIC) || { echo "$(STATIC) is stale: cd frontend && npm run build"; exit 1; }
 
 bench: $(VENV)/.peers frontend/node_modules/.package-lock.json chromium

@@ -32,19 +32,6 @@ MAX_LIMIT = 100_000
 MAX_STEP = 1 << 62
 ANSWER_CACHE_BYTES = 32 << 20
 
-# mimetypes.guess_type is wrong on some Windows machines.
-_CONTENT_TYPES = {
-    ".js": "text/javascript",
-    ".mjs": "text/javascript",
-    ".css": "text/css",
-    ".json": "application/json",
-    ".map": "application/json",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
-    ".wasm": "application/wasm",
-    ".txt": "text/plain",
-}
 _NOT_BUILT = b"""export function render() {
   document.body.textContent =
     'The TorchExplorer tab is not built: run "npm ci && npm run build" in frontend/.'
@@ -79,9 +66,8 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         apps: dict[str, Any] = {
             path: Request.application(partial(self._respond, answer)) for path, answer in routes.items()
         }
-        # The only files there are. What a client asks for never becomes a path.
-        for path, (content, content_type) in _static_files().items():
-            apps[path] = Request.application(partial(self._respond_static, content, content_type))
+        # The only file there is. What a client asks for never becomes a path.
+        apps["/index.js"] = Request.application(partial(self._respond_tab, _tab()))
         return apps
 
     def is_active(self) -> bool:
@@ -179,13 +165,13 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         response.set_etag(tag)
         return response
 
-    def _respond_static(self, content: bytes, content_type: str, request: Request) -> WSGIApplication:
+    def _respond_tab(self, script: bytes, request: Request) -> WSGIApplication:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
-        tag = hashlib.sha256(content).hexdigest()[:32]
+        tag = hashlib.sha256(script).hexdigest()[:32]
         if tag in request.if_none_match:
             return _not_modified(tag)
-        response: Response = http_util.Respond(request, content, content_type)
+        response: Response = http_util.Respond(request, script, "text/javascript")
         response.set_etag(tag)
         return response
 
@@ -248,14 +234,7 @@ def _not_modified(tag: str) -> WSGIApplication:
     return application
 
 
-def _static_files() -> dict[str, tuple[bytes, str]]:
-    """Route to content and content type of each file of the built tab."""
-    found = {"/index.js": (_NOT_BUILT, "text/javascript")}
-    folder = resources.files("tensorboard_torchexplorer").joinpath("static")
-    if not folder.is_dir():
-        return found
-    for file in folder.iterdir():
-        content_type = _CONTENT_TYPES.get(file.name[file.name.rfind(".") :])
-        if content_type and file.is_file():
-            found[f"/{file.name}"] = (file.read_bytes(), content_type)
-    return found
+def _tab() -> bytes:
+    """The script of the built tab."""
+    file = resources.files("tensorboard_torchexplorer").joinpath("static", "index.js")
+    return file.read_bytes() if file.is_file() else _NOT_BUILT

@@ -251,7 +251,7 @@ def _names(argument: str, names: Any) -> list[str] | None:
 
 def _html(body: bytes, title: str) -> str:
     # As it can stand inside of a page.
-    script = _safe(_static("index.js"))
+    script = _safe(_static("report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _PAGE.format(
         policy=_POLICY.format(digest=digest),

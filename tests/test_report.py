@@ -178,13 +178,13 @@ def test_a_script_that_holds_markup_stays_one_script(logdir, monkeypatch, tmp_pa
     static = tmp_path / "static"
     static.mkdir()
     (static / "THIRD_PARTY_LICENSES.md").write_text("none")
-    (static / "index.js").write_text('const a = "</script><script><!--"', "utf-8")
+    (static / "report.js").write_text('const a = "</script><script><!--"', "utf-8")
     monkeypatch.setattr(report.resources, "files", lambda package: tmp_path)
 
     assert Page(page(logdir)).the("script", type="module") == r'const a = "<\/script>\x3cscript><\!--"'
 
-    (static / "index.js").unlink()
-    with pytest.raises(FileNotFoundError, match=r"static/index.js is not built: run npm run build"):
+    (static / "report.js").unlink()
+    with pytest.raises(FileNotFoundError, match=r"static/report.js is not built: run npm run build"):
         page(logdir)
 
 
