@@ -80,6 +80,7 @@ test('other calls of a module stand in one panel, each with its name, and surviv
   await panel.getByRole('button', { name: 'Compare with other calls and layers' }).click()
   await panel.getByRole('checkbox', { name: 'relu #2' }).check()
   await expect(rows).toHaveText(['relu', 'relu #2', 'relueval', 'relu #2eval'])
+  await expect(page.locator('.node', { hasText: 'relu' }).locator('.mark')).toHaveText(['A', 'A'])
   expect(rowsAlone).toBeLessThan(4)
   await expect(page).toHaveURL(/panels=0:layer1\/0\/relu%2Blayer1\/0\/relu%231/)
   await page.reload()

@@ -112,9 +112,12 @@ export function NodeView({
 /** Letters of the panels that show this node, dots for those of nodes inside it. */
 function Marks({ box, panels }: { box: PlacedBox; panels: readonly Panel[] }): JSX.Element | null {
   const nodes = box.node !== null ? [box.node] : (box.stack ?? [])
-  const own = panels.filter((panel) => panel.node === box.node?.id)
+  const shown = ({ node, also }: Panel): string[] => [node, ...also]
+  const own = panels.filter((panel) => shown(panel).some((id) => id === box.node?.id))
   const inside = panels.filter(
-    (panel) => !own.includes(panel) && nodes.some(({ id }) => `${panel.node}/`.startsWith(`${id}/`)),
+    (panel) =>
+      !own.includes(panel) &&
+      nodes.some(({ id }) => shown(panel).some((other) => `${other}/`.startsWith(`${id}/`))),
   )
   if (own.length + inside.length === 0) return null
   return (
