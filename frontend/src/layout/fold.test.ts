@@ -244,6 +244,36 @@ describe('a level of more than a thousand', () => {
     expect(nodes).toHaveLength(34 + 35)
   })
 
+  it('keeps its slices when what is in them unfolds', () => {
+    const runs = letters.replaceAll('a', 'aaaaa')
+    const chosen = new Map<string, boolean>()
+    const unfold = (): number => {
+      const { closed } = fold(siblings(runs), chained(runs), chosen)
+      for (const { id } of closed) chosen.set(id, true)
+      return closed.length
+    }
+    const counts = [unfold(), unfold(), unfold()]
+
+    expect(counts).toEqual([35, 400, 0])
+    expect(fold(siblings(runs), chained(runs), chosen).nodes).toHaveLength(runs.length)
+  })
+
+  it('cuts them in the order of execution', () => {
+    const skips = Array.from({ length: 1190 }, (_, i) => gradient(`${i}`, `${i + 9}`))
+    const unlike = siblings(letters).map(({ id }) => ({ id, signature: id }))
+    const { closed } = fold(unlike, skips)
+
+    expect(closed.flatMap(({ members }) => members)).toEqual(unlike.map(({ id }) => id))
+  })
+
+  it('offers to fold only what is seen', () => {
+    const runs = letters.replaceAll('a', 'aaaaa')
+    const { closed, open } = fold(siblings(runs), chained(runs), new Map([['chain:0', true]]))
+
+    expect(closed).toHaveLength(35)
+    expect(open).toEqual([])
+  })
+
   it('closes its groups first', () => {
     const most = siblings(letters).map((one, i) => (i < 1100 ? { ...one, containers: ['layers'] } : one))
     const { closed, nodes } = fold(most, chained(letters))

@@ -43,6 +43,8 @@ export interface Folded<E extends LayoutEdge> {
 
 /** A level with more nodes than this is shown in slices. */
 export const LARGE = 1000
+/** Runs up to this length don't matter to where slices end. */
+const SHORT = 100
 /** Telling whether a container can be folded takes a walk over the level. A level with more has other problems. */
 const MOST_GROUPS = 100
 
@@ -58,9 +60,10 @@ export function fold<E extends LayoutEdge>(
   checkEnds(edges, byId)
   const ids = [...byId.keys()]
   const [closed, open]: [Fold[], Fold[]] = [[], []]
-  const add = (found: Fold, isOpen: boolean): void => {
+  const add = (found: Fold, isOpen: boolean): Fold => {
     const named = { ...found, id: unusedId(found.id, byId) }
     ;((chosen.get(named.id) ?? isOpen) ? open : closed).push(named)
+    return named
   }
 
   let folded = unitsOf(ids, edges, closed)
@@ -78,21 +81,28 @@ export function fold<E extends LayoutEdge>(
   }
 
   const groups = new Set(open.map(({ members }) => members.join()))
+  const short: Fold[] = []
   for (const { kind, units } of runsOf(folded.units, kindsOf(folded.units, byId))) {
     const members = units.map(({ id }) => id)
     // What was opened as a group must not close again as a run.
     if (groups.has(members.join())) continue
-    add({ id: `${kind}:${members[0]}`, kind, path: '', members, parts: members.length, alike: true }, false)
+    const id = `${kind}:${members[0]}`
+    const run = add({ id, kind, path: '', members, parts: members.length, alike: true }, false)
+    if (members.length <= SHORT) short.push(run)
   }
-  refold()
-  if (folded.units.length > LARGE) for (const slice of slicesOf(folded.units, byId)) add(slice, false)
+  // Slices must not shift when a run in one of them is opened.
+  const { units } = unitsOf(ids, edges, [...closed, ...short])
+  if (units.length > LARGE) for (const slice of slicesOf(units, byId)) add(slice, false)
   refold()
 
   const shown = new Set(folded.units.map(({ id }) => id))
+  const { of } = folded
   return {
     // A slice holds smaller folds as well.
     closed: closed.filter(({ id }) => shown.has(id)),
-    open,
+    open: open.filter(({ members: [first = '', ...rest] }) =>
+      rest.some((id) => of.get(id) !== of.get(first)),
+    ),
     nodes: [...shown],
     edges: edgesOf(folded, edges),
   }
@@ -153,20 +163,21 @@ function leavesAndReturns(inside: readonly Unit[]): boolean {
 /** As many slices as each has units. In an order in which no edge leads back, neighbours can be folded freely. */
 function slicesOf(units: readonly Unit[], byId: ReadonlyMap<string, Sibling>): Fold[] {
   const size = Math.round(Math.sqrt(units.length))
-  const slices: Unit[][] = []
+  const slices: { readonly container: string | undefined; readonly units: Unit[] }[] = []
   for (const unit of units.toSorted((a, b) => a.order - b.order)) {
-    if (byId.get(unit.id)?.apart) continue
+    const sibling = byId.get(unit.members[0] ?? '')
+    if (sibling?.apart) continue
     const last = slices.at(-1)
-    const container = ({ id }: Unit): string => byId.get(id)?.containers?.at(-1) ?? ''
-    if (last && last.length < size && container(last[0] as Unit) === container(unit)) last.push(unit)
-    else slices.push([unit])
+    const container = sibling?.containers?.at(-1)
+    if (last && last.units.length < size && last.container === container) last.units.push(unit)
+    else slices.push({ container, units: [unit] })
   }
   return slices
-    .filter((slice) => slice.length > 1)
-    .map((slice) => {
-      const members = slice.flatMap((unit) => unit.members)
+    .filter(({ units }) => units.length > 1)
+    .map(({ units }) => {
+      const members = units.flatMap((unit) => unit.members)
       const id = `slice:${members[0]}`
-      return { id, kind: 'slice', path: '', members, parts: slice.length, alike: false }
+      return { id, kind: 'slice', path: '', members, parts: units.length, alike: false }
     })
 }
 

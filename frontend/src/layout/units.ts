@@ -54,8 +54,10 @@ export function pairOf(from: Unit, to: Unit, units: readonly Unit[]): number {
   return from.order * units.length + to.order
 }
 
-/** Kahn: "Topological sorting of large networks" (1962). Units of cycles come last, as they were given. */
+/** As they were given, if no edge leads back. Else by Kahn: "Topological sorting of large networks" (1962); units of
+ *  cycles come last. */
 function sort(units: readonly Unit[]): void {
+  if (units.every(({ to, order }) => to.every((next) => next.order > order))) return
   for (const unit of units) unit.order = -unit.from.length
   const sorted = units.filter(({ order }) => order === 0)
   for (const { to } of sorted) for (const next of to) if (++next.order === 0) sorted.push(next)
