@@ -35,17 +35,19 @@ _observers: dict[int, list[FunctionObserver]] = {}
 _original: Any = None
 
 
-def _patched(original: Apply) -> Any:
+def _patched(original: Any) -> Any:
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+        # A classmethod; from torch 2.14 on one that is written in C, which has no __func__.
+        plain: Apply = original.__get__(None, cls)
         active = _observers.get(threading.get_ident())
         if not active:
-            return original(cls, *args, **kwargs)
+            return plain(*args, **kwargs)
         # Several, where a watched model lies inside another.
         observers = list(active)
         for observer in observers:
             observer.before_function()
         try:
-            result = original(cls, *args, **kwargs)
+            result = plain(*args, **kwargs)
         except BaseException:
             for observer in observers:
                 observer.function_failed()
@@ -63,7 +65,7 @@ def watch_functions(observer: FunctionObserver) -> None:
     with _lock:
         if not _observers:
             _original = Function.__dict__["apply"]
-            Function.apply = _patched(_original.__func__)  # type: ignore[method-assign]
+            Function.apply = _patched(_original)  # type: ignore[method-assign]
         _observers.setdefault(threading.get_ident(), []).append(observer)
 
 
