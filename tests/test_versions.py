@@ -6,9 +6,11 @@ import re
 from importlib.metadata import PackageNotFoundError, requires
 
 import pytest
+import torch
 from torch import nn
 
-from tensorboard_torchexplorer import ExplorerWriter, versions
+from tensorboard_torchexplorer import ExplorerWriter, read, versions
+from tensorboard_torchexplorer.capture import structure
 
 
 @pytest.fixture
@@ -46,3 +48,26 @@ def test_the_distribution_asks_for_the_same_versions():
     asked = [re.match(r"([a-z]+)>=([\d.]+)$", need) for need in requires("tensorboard-torchexplorer")]
 
     assert versions.NEEDED.items() <= {found[1]: found[2] for found in asked if found}.items()
+
+
+def test_a_torch_whose_inner_parts_have_moved_costs_edges_and_not_the_training(tmp_path, monkeypatch):
+    def moved(observer: object) -> None:
+        raise AttributeError("no attribute '__func__'")
+
+    monkeypatch.setattr(structure, "watch_functions", moved)
+    model = nn.Linear(3, 2)
+    with ExplorerWriter(tmp_path) as writer:
+        writer.watch(model, "net", log_freq=1)
+        for _ in range(2):
+            output = model(torch.ones(4, 3))
+            output.sum().backward()
+    found = read(tmp_path)["."]["net"]
+    series = [s.name for s in found.graph.series if (s.group, s.kind) == ("output", "grad")]
+
+    assert output.shape == (4, 2)
+    assert found.history().steps.tolist() == [0, 1]
+    assert len(series) == 1
+    assert found.history().table(range(len(found.graph.series)))["status"].min() == 0
+    assert {fault.place for info in found.history().infos for fault in info.faults} == {
+        "the graph of the forward"
+    }

@@ -89,7 +89,11 @@ class ForwardCapture:
             stack.enter_context(self._attachments.collecting())
             if self._tracer is not None:
                 # Entered last and left first: a dispatch mode must leave in the frame that entered it.
-                stack.enter_context(self._tracer)
+                try:
+                    stack.enter_context(self._tracer)
+                except Exception as error:
+                    # A torch whose inner parts are not where they used to be: the edges are lost, no more.
+                    self._report("", "the graph of the forward", error)
             result = self._tree.seen(forward)(*args, **kwargs)
         try:
             if self._tracer is not None:
