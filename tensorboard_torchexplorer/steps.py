@@ -127,8 +127,8 @@ class Steps:
     def _backward_passed(self, parameter: weakref.ref[Tensor], _gradients: Any) -> None:
         """A backward is about to reach the sentinel's parameter."""
         try:
-            if not (self.optimizers.known or self._whole):
-                return
+            if self._stepping or not (self.optimizers.known or self._whole):
+                return  # within a closure, parameters move between backward passes
             if self.forwards:
                 self.optimizers.watch_version(parameter)
             elif current_graph_task() not in self._tasks and not self._is_elsewhere():
