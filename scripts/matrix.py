@@ -49,6 +49,7 @@ class Combination:
     torch: str
     tensorboard: str
     more: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -58,11 +59,17 @@ class Combination:
 # TensorBoard before 2.21 needs pkg_resources, which setuptools 82 no longer has.
 _OLD = ("setuptools<81",)
 
+# Tests that speak of what newer versions of torch have: another text of BatchNorm, and float4.
+_NEWER = (
+    "tests/test_end_to_end.py::test_the_graph_has_exactly_the_edges_of_the_forward",
+    "tests/test_values.py::test_what_is_not_recorded_says_why[pairs of four bits]",
+)
+
 COMBINATIONS = (
-    Combination("3.10", "2.6.0", "2.17.0", ("numpy<2", *_OLD)),
+    Combination("3.10", "2.6.0", "2.17.0", ("numpy<2", *_OLD), _NEWER),
     Combination("3.11", "2.13.0", "2.20.0", _OLD),
     Combination("3.11", "2.13.0", "2.21.0"),
-    Combination("3.12", "2.6.0", "2.17.1", _OLD),
+    Combination("3.12", "2.6.0", "2.17.1", _OLD, _NEWER),
     Combination("3.12", "2.14.1", "2.20.0", _OLD),
     Combination("3.13", "2.14.1", "2.21.0"),
 )
@@ -83,7 +90,7 @@ def main() -> int:
         if options.python and combination.python not in options.python:
             continue
         try:
-            passed = run(environment(combination), options.tests)
+            passed = run(environment(combination), options.tests, combination.without)
             outcome = "passed" if passed else "FAILED"
             failed |= not passed
         except Impossible as error:
@@ -132,21 +139,12 @@ def install(python: Path, *packages: str) -> None:
         raise Impossible(f"{' '.join(packages)}: {reason}")
 
 
-def run(python: Path, tests: list[str]) -> bool:
-    """Whether the tests pass. Their output goes where ours goes."""
+def run(python: Path, tests: list[str], without: tuple[str, ...]) -> bool:
+    """Whether the tests pass, but for those `without`. Their output goes where ours goes."""
     # Newer and older packages warn about each other; what fails is what counts here.
-    command = [
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "default",
-        "--continue-on-collection-errors",
-        *tests,
-    ]
+    options = ["-q", "-p", "no:cacheprovider", "-W", "default", "--continue-on-collection-errors"]
+    options += [f"--deselect={test}" for test in without]
+    command = [python, "-m", "pytest", *options, *tests]
     return subprocess.run(command, cwd=ROOT, stdout=sys.stdout, stderr=sys.stdout).returncode == 0
 
 
