@@ -7,7 +7,7 @@ import { minify } from 'terser'
 import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
-const OUT_DIR = process.env['OUT_DIR'] ?? '../tensorboard_torchexplorer/static'
+const OUT_DIR = process.env.OUT_DIR ?? '../tensorboard_torchexplorer/static'
 
 /** What Vite's own minifier leaves: 1.3 % of the compressed bundle. */
 const tighter: Plugin = {

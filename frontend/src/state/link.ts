@@ -13,6 +13,7 @@ export interface PanelChoice {
 }
 
 export interface Choice {
+  /** With an empty model, any of the run. */
   readonly place: Place | null
   /** Further runs whose histories the panels show below those of `place.run`. */
   readonly compare: readonly string[]
@@ -41,7 +42,7 @@ export function toLink({ place, compare, level, panels, step, stat }: Choice): M
   const link = new Map<string, string>()
   if (place !== null) {
     link.set('run', place.run)
-    link.set('model', place.model)
+    if (place.model !== '') link.set('model', place.model)
   }
   if (compare.length > 0) link.set('compare', compare.map(part).join(','))
   if (level !== ROOT_ID) link.set('node', level)
@@ -53,7 +54,7 @@ export function toLink({ place, compare, level, panels, step, stat }: Choice): M
 
 export function fromLink(link: ReadonlyMap<string, string>): Choice {
   const [run, model] = [link.get('run'), link.get('model')]
-  const place = run !== undefined && model !== undefined ? { run, model } : null
+  const place = run === undefined ? null : { run, model: model ?? '' }
   const step = Number(link.get('step') ?? 'none')
   return {
     place,

@@ -140,6 +140,75 @@ describe('an address', () => {
     expect(store.notice.value).toContain('no model “m” in run “b”')
   })
 
+  describe('of a run that TensorBoard has not loaded yet', () => {
+    const LATER = `${ADDRESS}&p.torchexplorer.node=layer1&p.torchexplorer.panels=0:conv1&p.torchexplorer.step=10`
+
+    async function opened(): Promise<{ runs: RunEntry[]; host: ReturnType<typeof fakeHost> }> {
+      const runs = [run('a')]
+      const host = fakeHost(LATER)
+      store = createStore(fakeApi(runs, ['.', 'layer1']).api, host)
+      await rest(300)
+      expect(store.place.value?.run).toBe('a')
+      return { runs, host }
+    }
+
+    it('keeps the address, and opens the run when it is there', async () => {
+      const { runs, host } = await opened()
+      expect(host.hash()).toBe(LATER)
+
+      runs.push(run('b'))
+      await store.poll()
+      await rest(300)
+
+      expect(store.place.value).toEqual({ run: 'b', model: 'm' })
+      expect(store.levelId.value).toBe('layer1')
+      expect(store.step.value).toBe(10)
+      expect(store.panels.list.value.map(({ node }) => node)).toEqual(['conv1'])
+      expect(store.notice.value).toBe('')
+    })
+
+    it.each<[string, (store: Store) => void]>([
+      ['a level', (store) => store.openLevel('.')],
+      ['a run', (store) => store.openPlace({ run: 'a', model: 'm' })],
+      [
+        'a step',
+        (store) => {
+          store.step.value = 20
+        },
+      ],
+      ['a panel', (store) => store.panels.add('m', 'fc', 1)],
+    ])('leaves a user alone who has opened %s meanwhile', async (_what, open) => {
+      const { runs } = await opened()
+      open(store)
+
+      runs.push(run('b'))
+      await store.poll()
+      await rest(300)
+
+      expect(store.place.value?.run).toBe('a')
+    })
+
+    it('waits for the runs to compare with, too', async () => {
+      const runs = [run('b')]
+      store = createStore(fakeApi(runs, ['.']).api, fakeHost(`${ADDRESS}&p.torchexplorer.compare=c`))
+      await rest()
+      expect(store.compare.value).toEqual([])
+
+      runs.push(run('c'))
+      await store.poll()
+      expect(store.compare.value).toEqual(['c'])
+    })
+  })
+
+  it('of a run alone opens its first model', async () => {
+    const { api } = fakeApi([run('a'), run('b', 't', 'other')], ['.'])
+    store = createStore(api, fakeHost('#torchexplorer&p.torchexplorer.run=b'))
+    await rest()
+
+    expect(store.place.value).toEqual({ run: 'b', model: 'other' })
+    expect(store.notice.value).toBe('')
+  })
+
   it('follows every choice, and going back returns from a level', async () => {
     const { api } = fakeApi([run('a')], ['.', 'layer1'])
     const host = fakeHost('#torchexplorer')

@@ -91,6 +91,10 @@ export function createStore(api: Api, host: Host): Store {
   const selected = signal<string | null>(null)
   const notice = signal('')
   const attempt = signal(0)
+  /** What was asked for and is not there, since TensorBoard may still be loading it; and what is shown
+   *  meanwhile. */
+  const awaited = signal<Choice | null>(null)
+  let meanwhile: Choice | null = null
   const preferences = storedPreferences()
 
   const [runs, steps, level, health] = [
@@ -148,6 +152,7 @@ export function createStore(api: Api, host: Host): Store {
 
   function apply(chosen: Choice): void {
     batch(() => {
+      awaited.value = null
       // An address without a run means the one that is open: a bare "#torchexplorer" is TensorBoard's.
       if (chosen.place !== null && !samePlace(chosen.place, place.value)) place.value = chosen.place
       compare.value = chosen.compare
@@ -156,6 +161,33 @@ export function createStore(api: Api, host: Host): Store {
       step.value = chosen.step
       stat.value = chosen.stat
     })
+  }
+
+  /** Makes the choice one that exists. What is awaited is shown as soon as it is there, unless the user has
+   *  gone on with what was shown instead. */
+  function settle(known: Runs): void {
+    if (meanwhile !== null && !sameBoard(choice.value, meanwhile)) awaited.value = null
+    const wanted = awaited.value ?? choice.value
+    const { place: found, exact } = nearestPlace(known, wanted.place)
+    const there = new Set(known.runs.map((run) => run.name))
+    const compared = wanted.compare.filter((run) => there.has(run))
+    const whole = exact && compared.length === wanted.compare.length
+    batch(() => {
+      if (whole && awaited.value !== null) {
+        apply(wanted)
+        notice.value = ''
+      } else if (!whole && awaited.value === null) {
+        awaited.value = wanted
+        if (!exact && wanted.place !== null && found !== null) {
+          const { run, model } = wanted.place
+          const what = model === '' ? `run “${run}”` : `model “${model}” in run “${run}”`
+          notice.value = `There is no ${what} yet; showing “${found.model}” of “${found.run}”.`
+        }
+      }
+      if (found !== null && !samePlace(found, place.value)) place.value = found
+      if (compared.length !== compare.value.length) compare.value = compared
+    })
+    meanwhile = awaited.value === null ? null : choice.value
   }
 
   const poll = (): Promise<void> => runs.load('runs', (signal) => api.runs(signal))
@@ -181,7 +213,7 @@ export function createStore(api: Api, host: Host): Store {
     }),
     effect(() => {
       const known = runs.state.value
-      if (known.kind === 'ready') untracked(() => settle(known.value, place, compare, notice))
+      if (known.kind === 'ready') untracked(() => settle(known.value))
     }),
     keep(steps, (at) => {
       void untracked(() => steps.load(key(at), (signal) => api.steps(at, signal)))
@@ -205,7 +237,7 @@ export function createStore(api: Api, host: Host): Store {
     }),
     effect(() => {
       if (!host.visible.value) return
-      const link = toLink(choice.value)
+      const link = toLink(awaited.value ?? choice.value)
       if (writing === 'push') {
         writing = 'replace'
         host.writeLink(link, 'push')
@@ -261,12 +293,14 @@ export function createStore(api: Api, host: Host): Store {
     openLevel(id, select) {
       batch(() => {
         if (id !== levelId.value) writing = 'push'
+        awaited.value = null
         levelId.value = id
         selected.value = select ?? null
       })
     },
     openPlace(chosen) {
       batch(() => {
+        awaited.value = null
         if (chosen.model !== place.value?.model) levelId.value = ROOT_ID
         compare.value = compare.value.filter((run) => run !== chosen.run)
         place.value = chosen
@@ -284,27 +318,29 @@ export function createStore(api: Api, host: Host): Store {
   }
 }
 
-/** Makes the choice one that exists: the first model of all where none is chosen or the chosen one is gone. */
-function settle(
-  { runs }: Runs,
-  place: Signal<Place | null>,
-  compare: Signal<readonly string[]>,
-  notice: Signal<string>,
-): void {
-  const at = place.value
-  const known = new Set(runs.map((run) => run.name))
-  if (compare.value.some((run) => !known.has(run)))
-    compare.value = compare.value.filter((run) => known.has(run))
-  if (runs.some((run) => run.name === at?.run && run.models.some((model) => model.name === at.model))) return
+/** The place that stands for `at`, the first model of all if nothing better does; null: there is none. `exact`
+ *  says that it is what was asked for. */
+function nearestPlace({ runs }: Runs, at: Place | null): { place: Place | null; exact: boolean } {
   const sameRun = runs.find((run) => run.name === at?.run)
   const sameModel = runs.find((run) => run.models.some((model) => model.name === at?.model))
   const run = sameRun ?? sameModel ?? runs[0]
-  const model = run?.models.find((entry) => entry.name === at?.model) ?? run?.models[0]
-  if (run === undefined || model === undefined) return
-  if (at !== null) {
-    notice.value = `There is no model “${at.model}” in run “${at.run}”; showing “${model.name}” of “${run.name}”.`
-  }
-  place.value = { run: run.name, model: model.name }
+  const named = run?.models.find((entry) => entry.name === at?.model)
+  const model = named ?? run?.models[0]
+  if (run === undefined || model === undefined) return { place: null, exact: at === null }
+  const exact = at === null || (run === sameRun && (model === named || at.model === ''))
+  return { place: { run: run.name, model: model.name }, exact }
+}
+
+/** Whether both show the same, but for the level, which may move by itself. */
+function sameBoard(one: Choice, other: Choice): boolean {
+  const { place, compare, panels, step, stat } = other
+  return (
+    one.place === place &&
+    one.compare === compare &&
+    one.panels === panels &&
+    one.step === step &&
+    one.stat === stat
+  )
 }
 
 /** The one of the models `names` of a run that stands for `model` of another: that of its name, else the only one, else the one
