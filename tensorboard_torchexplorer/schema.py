@@ -206,6 +206,7 @@ STATUS: tuple[str, ...] = (
     "inside a compiled or transformed region: not observed",
     "no backward pass completed in this step",
     "a wrapper tensor that holds no plain values",
+    "it requires no gradient: data, detached, or made of such",
 )
 """Why a row is blank; `status` 0 means that it is not. Append only: the numbers are on disk."""
 
@@ -232,6 +233,7 @@ class Status:
     NOT_OBSERVED = 16
     NO_BACKWARD = 17
     SUBCLASS = 18
+    REQUIRES_NONE = 19
 
 
 HEALTH: tuple[str, ...] = (

@@ -781,7 +781,7 @@ def test_c36_frozen_and_missing_gradients():
     assert list(recorded.series["other", "param", "grad", "weight"]["status"]) == [2, 0, 2]
     assert list(recorded.series["other", "param", "value", "weight"]["status"]) == [0, 0, 0]
     assert list(recorded.series["head", "output", "grad", "output"]["status"]) == [0, Status.NOT_RUN, 0]
-    assert recorded.status("frozen", "output", "grad", "output") == Status.NO_GRADIENT
+    assert recorded.status("frozen", "output", "grad", "output") == Status.REQUIRES_NONE
 
 
 def test_c42_lbfgs():

@@ -593,7 +593,7 @@ def test_a_branch_without_gradient_says_so():
     recorded = train_once(Branches(), squared)
     assert recorded.status("cut", "output", "grad", "output") == Status.NO_GRADIENT
     assert recorded.status("cut", "param", "grad", "weight") == Status.NO_GRADIENT
-    assert recorded.status("used", "input", "grad", "input") == Status.NO_GRADIENT
+    assert recorded.status("used", "input", "grad", "input") == Status.REQUIRES_NONE
     assert recorded.status(".", "input", "grad", "x") == Status.ROOT_INPUT
 
 

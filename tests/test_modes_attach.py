@@ -182,11 +182,11 @@ def test_tensors_of_all_kinds():
         return [seen.status(".", "output", kind, name) for kind in ("value", "grad")]
 
     assert statuses("ids") == [Status.OK, Status.NOT_DIFFERENTIABLE]
-    assert statuses("the input") == [Status.OK, Status.NO_GRADIENT]
+    assert statuses("the input") == [Status.OK, Status.REQUIRES_NONE]
     assert statuses("the weight") == [Status.OK, Status.OK]
-    assert statuses("empty") == [Status.EMPTY, Status.NO_GRADIENT]
-    assert statuses("sparse") == [Status.OK, Status.NO_GRADIENT]
-    assert statuses("aside") == [Status.OK, Status.NO_GRADIENT]
+    assert statuses("empty") == [Status.EMPTY, Status.REQUIRES_NONE]
+    assert statuses("sparse") == [Status.OK, Status.REQUIRES_NONE]
+    assert statuses("aside") == [Status.OK, Status.REQUIRES_NONE]
     assert len(seen.node(".").outputs) == 7
 
 

@@ -218,6 +218,7 @@ export const STATUS = [
   'inside a compiled or transformed region: not observed',
   'no backward pass completed in this step',
   'a wrapper tensor that holds no plain values',
+  'it requires no gradient: data, detached, or made of such',
 ] as const
 
 /**
@@ -243,6 +244,7 @@ export const Status = {
   NOT_OBSERVED: 16,
   NO_BACKWARD: 17,
   SUBCLASS: 18,
+  REQUIRES_NONE: 19,
 } as const
 
 /**

@@ -145,8 +145,9 @@ class ForwardCapture:
         port = (call.inputs if group == "input" else call.outputs)[position]
         if not port.dtype.startswith(("float", "bfloat", "complex")):
             return Status.NOT_DIFFERENTIABLE
-        if not port.requires_grad and call.parent is None and group == "input":
-            return Status.ROOT_INPUT
+        if not port.requires_grad:
+            at_root = call.parent is None and group == "input"
+            return Status.ROOT_INPUT if at_root else Status.REQUIRES_NONE
         if not backward and self.expects_gradient(key):
             return Status.NO_BACKWARD
         return Status.NO_GRADIENT
