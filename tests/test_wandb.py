@@ -195,9 +195,13 @@ def test_the_report_is_logged_as_it_is_and_shows_the_graph(start, tmp_path):
     held = [Held.of(files[Path(entry["path"]).name].read_text("utf-8")) for entry in logged]
     assert [h.json(h.model("logs", "net")["steps"])["train"] for h in held] == [[0, 1, 2], [0, 1, 2, 3]]
     last = files[Path(logged[-1]["path"]).name]
-    look = look_at(f"{last.as_uri()}#torchexplorer&p.torchexplorer.color=gradient", tmp_path / "profile")
+    link = {"run": "logs", "model": "net", "color": "gradient", "panels": "0:0"}
+    address = "".join(f"&p.torchexplorer.{key}={value}" for key, value in link.items())
+    look = look_at(f"{last.as_uri()}#torchexplorer{address}", tmp_path / "profile")
     for title in ("0", "1", "2"):
         assert f'<span class="node-title">{title}</span>' in look.dom
+    panel = look.dom.split('<article class="panel"', 1)[1].split("</article>", 1)[0]
+    assert panel.count("<canvas") >= 6, "heat maps of the input, the output, weight and bias"
     assert look.console == []
 
 
