@@ -28,7 +28,8 @@ def call_at_end(tasks: set[int], ended: Callable[[], None]) -> None:
 def _over(tasks: set[int], task: int, ended: Callable[[], None]) -> None:
     tasks.discard(task)
     if not tasks:  # else this was the backward of a checkpointed part, inside of another
-        ended()
+        with without_torch_function():
+            ended()
 
 
 class Sentinel:

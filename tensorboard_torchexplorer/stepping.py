@@ -8,7 +8,7 @@ the user's optimizers and scalers, which stay picklable.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
 )
 
 from .capture.dynamo import set_callback, untraced
+from .capture.private import without_torch_function
 
 
 class Follower(Protocol):
@@ -62,8 +63,11 @@ def unfollow(follower: Follower) -> None:
             _UNDO.pop()()
 
 
-def _each() -> Iterator[Follower]:
-    yield from list(_FOLLOWERS)
+def _tell(what: Callable[[Follower], None]) -> None:
+    """Out of sight of the user's function modes and subclasses: followers look at parameters."""
+    with without_torch_function():
+        for follower in list(_FOLLOWERS):
+            what(follower)
 
 
 # A compiled step passes us by; where one is interrupted, nothing of ours may be compiled.
@@ -72,8 +76,7 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
         closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None  # after self
-        for follower in _each():
-            follower.before_step(optimizer, closure)
+        _tell(lambda follower: follower.before_step(optimizer, closure))
         if region is not None:
             set_callback(region)
 
@@ -83,8 +86,7 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
         _STEPPED.add(optimizer)
-        for follower in _each():
-            follower.after_step(optimizer)
+        _tell(lambda follower: follower.after_step(optimizer))
         if region is not None:
             set_callback(region)
 
@@ -95,12 +97,10 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         scale = self._scale if self.is_enabled() else None
         if scale is None:
             return original(self, optimizer, *args, **kwargs)
-        for follower in _each():
-            follower.before_scaler(optimizer, scale)
+        _tell(lambda follower: follower.before_scaler(optimizer, scale))
         _STEPPED.discard(optimizer)
         result = original(self, optimizer, *args, **kwargs)
-        for follower in _each():
-            follower.after_scaler(optimizer, optimizer in _STEPPED)
+        _tell(lambda follower: follower.after_scaler(optimizer, optimizer in _STEPPED))
         return result
 
     return step

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -204,6 +205,13 @@ def test_modes_around_the_training(name):
         row = recorded.row("attention", "output", kind, "[0]")
         assert row["status"] == Status.OK
         assert row["nan"] == 0
+
+
+def test_a_function_mode_sees_nothing_of_ours_where_something_could_be_compiled():
+    """Then parameters have a hook that tells of compiled steps."""
+    importlib.import_module("torch._dynamo")
+
+    test_modes_around_the_training("function mode")
 
 
 def test_default_dtype():
