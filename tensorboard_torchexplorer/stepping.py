@@ -40,6 +40,8 @@ class Follower(Protocol):
 
 
 _FOLLOWERS: weakref.WeakSet[Any] = weakref.WeakSet()
+"""They look at parameters, so they are told out of sight of the user's function modes and subclasses."""
+
 _UNDO: list[Callable[[], None]] = []
 _STEPPED: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
@@ -63,20 +65,15 @@ def unfollow(follower: Follower) -> None:
             _UNDO.pop()()
 
 
-def _tell(what: Callable[[Follower], None]) -> None:
-    """Out of sight of the user's function modes and subclasses: followers look at parameters."""
-    with without_torch_function():
-        for follower in list(_FOLLOWERS):
-            what(follower)
-
-
 # A compiled step passes us by; where one is interrupted, nothing of ours may be compiled.
 @untraced
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
         closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None  # after self
-        _tell(lambda follower: follower.before_step(optimizer, closure))
+        with without_torch_function():
+            for follower in list(_FOLLOWERS):
+                follower.before_step(optimizer, closure)
         if region is not None:
             set_callback(region)
 
@@ -86,7 +83,9 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
         _STEPPED.add(optimizer)
-        _tell(lambda follower: follower.after_step(optimizer))
+        with without_torch_function():
+            for follower in list(_FOLLOWERS):
+                follower.after_step(optimizer)
         if region is not None:
             set_callback(region)
 
@@ -97,10 +96,14 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         scale = self._scale if self.is_enabled() else None
         if scale is None:
             return original(self, optimizer, *args, **kwargs)
-        _tell(lambda follower: follower.before_scaler(optimizer, scale))
+        with without_torch_function():
+            for follower in list(_FOLLOWERS):
+                follower.before_scaler(optimizer, scale)
         _STEPPED.discard(optimizer)
         result = original(self, optimizer, *args, **kwargs)
-        _tell(lambda follower: follower.after_scaler(optimizer, optimizer in _STEPPED))
+        with without_torch_function():
+            for follower in list(_FOLLOWERS):
+                follower.after_scaler(optimizer, optimizer in _STEPPED)
         return result
 
     return step
