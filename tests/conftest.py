@@ -92,3 +92,15 @@ def _server(logdir: Path, python: str | Path, environment: dict[str, str]) -> It
                 assert server.wait(30) == 0
             finally:
                 server.kill()  # else the end of the block would wait for ever
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any) -> None:
+    """A worker of xdist has ended: print its table of neutrality in the summary, if it has made one."""
+    found = getattr(node, "workeroutput", {}).get("neutral")
+    if found is not None:
+        from test_neutral import Table
+
+        table = Table()
+        table.rows, table.reasons = found
+        node.config.pluginmanager.register(table)

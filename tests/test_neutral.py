@@ -122,6 +122,12 @@ class Table:
             else:
                 row[column] = "="
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A worker of xdist has no terminal: conftest.py takes the table from here to the one that has."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["neutral"] = [self.rows, self.reasons]
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         write = terminalreporter.write_line
         terminalreporter.section("watched and unwatched training, compared")
