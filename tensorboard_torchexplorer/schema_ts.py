@@ -1,9 +1,9 @@
-"""schema.py in, TypeScript declarations out.
+"""The schema package in, TypeScript declarations out.
 
     python -m tensorboard_torchexplorer.schema_ts            # writes frontend/src/schema.ts
     python -m tensorboard_torchexplorer.schema_ts --check    # exit code 1 if that file is out of date
 
-Values and types are read from the imported module, so they can't disagree with it; the source text
+Values and types are read from the imported modules, so they can't disagree with them; the source text
 gives only their order and the words around them (docstrings, comments at the end of a line). A
 dataclass becomes an interface, a NamedTuple a labelled tuple, a `Literal` alias a union, a class of
 plain constants (and every constant) an `as const` value. Functions are left out.
@@ -21,16 +21,20 @@ import sys
 import tokenize
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tensorboard_torchexplorer import schema
+from tensorboard_torchexplorer.schema import answers, graph, rows
+
+PARTS = (graph, rows, answers)
 
 TARGET = Path(__file__).parent.parent / "frontend" / "src" / "schema.ts"
 
 HEADER = """\
-// Generated from tensorboard_torchexplorer/schema.py by `python -m tensorboard_torchexplorer.schema_ts`.
+// Generated from tensorboard_torchexplorer/schema by `python -m tensorboard_torchexplorer.schema_ts`.
 // Don't edit: tests/test_schema.py compares this file with what the generator makes.
 """
 
@@ -44,22 +48,13 @@ _PRIMITIVES: dict[Any, str] = {
 }
 
 
-def generate(module: types.ModuleType = schema) -> str:
-    """The TypeScript text for `module`: every public constant, alias and class, in source order.
+def generate(doc: str = schema.__doc__ or "", parts: Iterable[types.ModuleType] = PARTS) -> str:
+    """The TypeScript text for `parts`: every public constant, alias and class, in source order, below `doc`.
 
     Raises TypeError where an annotation or a value has no translation, naming it.
     """
-    source = inspect.getsource(module)
-    statements = ast.parse(source).body
-    comments = _end_comments(source)
-    blocks = [HEADER.rstrip("\n"), _doc(inspect.getdoc(module) or "")]
-    for statement, following in zip(statements, [*statements[1:], None], strict=True):
-        if isinstance(statement, ast.ClassDef):
-            blocks.append(_class(module, getattr(module, statement.name)))
-        elif (name := _assigned_name(statement)) is not None:
-            doc = _doc(_string_of(following))
-            declaration = _assignment(module, name, statement, comments)
-            blocks.append(f"{doc}\n{declaration}" if doc else declaration)
+    blocks = [HEADER.rstrip("\n"), _doc(inspect.cleandoc(doc))]
+    blocks += chain.from_iterable(map(_declarations, parts))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -79,6 +74,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 # --- Statements ------------------------------------------------------------------------------------
+
+
+def _declarations(module: types.ModuleType) -> Iterator[str]:
+    source = inspect.getsource(module)
+    statements = ast.parse(source).body
+    comments = _end_comments(source)
+    for statement, following in zip(statements, [*statements[1:], None], strict=True):
+        if isinstance(statement, ast.ClassDef):
+            yield _class(module, getattr(module, statement.name))
+        elif (name := _assigned_name(statement)) is not None:
+            doc = _doc(_string_of(following))
+            declaration = _assignment(module, name, statement, comments)
+            yield f"{doc}\n{declaration}" if doc else declaration
 
 
 def _assigned_name(statement: ast.stmt) -> str | None:

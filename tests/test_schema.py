@@ -1,4 +1,4 @@
-"""The contract: what schema_ts makes of schema.py, and that the tab's copy is that."""
+"""The contract: what schema_ts makes of the schema, and that the tab's copy is that."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def test_every_field_of_every_dataclass_is_declared(cls):
 def test_types_are_translated_with_their_names_and_words(tmp_path):
     small = module_from(
         '''\
-"""Small."""
 from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -104,7 +103,7 @@ def helper() -> None: ...
     )
 
     assert (
-        schema_ts.generate(small).split("\n\n", 1)[1]
+        schema_ts.generate("Small.", [small]).split("\n\n", 1)[1]
         == """\
 /**
  * Small.
@@ -156,4 +155,4 @@ def test_an_annotation_without_translation_is_refused_by_name(tmp_path):
     )
 
     with pytest.raises(TypeError, match="no TypeScript type for the annotation <class 'bytes'>"):
-        schema_ts.generate(small)
+        schema_ts.generate("", [small])

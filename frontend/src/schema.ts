@@ -1,10 +1,10 @@
-// Generated from tensorboard_torchexplorer/schema.py by `python -m tensorboard_torchexplorer.schema_ts`.
+// Generated from tensorboard_torchexplorer/schema by `python -m tensorboard_torchexplorer.schema_ts`.
 // Don't edit: tests/test_schema.py compares this file with what the generator makes.
 
 /**
  * The contract between the training process, the event file, the backend and the tab.
  *
- * Standard library only. `frontend/src/schema.ts` is generated from this file
+ * Standard library only. `frontend/src/schema.ts` is generated from this package
  * (`python -m tensorboard_torchexplorer.schema_ts`), so a name means the same in Python, in JSON, in
  * TypeScript and on screen.
  *
