@@ -196,6 +196,62 @@ def test_gradients_equal_autograd_grad_on_a_skip_connection():
     assert not torch.allclose(norms(through_second), norms(wanted[1]))
 
 
+class HandsThrough(nn.Module):
+    """Returns its argument beside what it makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, self.side(x * 2)
+
+
+class UsesThenWrites(nn.Module):
+    """Writes to its argument after it has used it, by an operator that does not need it in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = self.side(x * 2)
+        x.mul_(3)
+        return x.tanh() + side + x
+
+
+class Around(nn.Module):
+    """`middle` between two layers; what it has returned is written to if `then` says so."""
+
+    def __init__(self, middle: nn.Module, then: Callable[[Tensor], Any] = lambda h: None) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 8), middle, nn.Linear(8, 3)
+        self.then = then
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.middle(self.first(x))
+        h, side = h if isinstance(h, tuple) else (h, 0)
+        self.then(h)
+        return self.last(h + side)
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (3, 2, 8)], ids=["plain", "views of the matrix product"])
+@pytest.mark.parametrize(
+    "middle",
+    [
+        lambda: nn.Dropout(0.0),
+        lambda: nn.Sequential(nn.Sequential(nn.Identity()), nn.Sequential()),
+        lambda: nn.Sequential(nn.Identity(), HandsThrough()),
+        UsesThenWrites,
+    ],
+    ids=["dropout of nothing", "nested", "beside another result", "written to inside"],
+)
+@pytest.mark.parametrize("then", [lambda h: None, lambda h: h[..., 1:3].zero_()], ids=["", "zero_"])
+def test_gradients_of_what_is_handed_through_and_written_to(middle, then, shape):
+    x = X.reshape(shape)
+    compare_with_clones(lambda: Around(middle(), then), lambda m: m(x).square().mean())
+
+
 class InPlace(nn.Module):
     """`out += identity` and in-place activations, on convolution outputs and on linear views."""
 

@@ -10,10 +10,11 @@ the place where the gradient of a tensor is summed up. Then
   (post hooks of those nodes): the gradient through this invocation only, as a full backward hook
   would give. Nearly always these are all the consumers there are, and the total serves both.
 
-A tensor that is a view may be re-based by a later in-place operation, after which its own edge is never
-reached; the edge of its base is, and the gradient is read through the view's geometry. The edge of a stale
-view (see edges.py) is asked for again when its call, and the forward, have ended: by then somebody else may
-have made its node. Where nobody has, the gradient is that of its memory, from whoever else uses that, too.
+A tensor that is a view may be re-based by a later in-place operation. Whoever uses it then does not reach
+its own edge, but that of its base, and the gradient is read through the view's geometry; what comes by those
+who had used it before is added. The edge of a stale view (see edges.py) is asked for again when its call, and
+the forward, have ended: by then somebody else may have made its node. Where nobody has, the gradient is that
+of its memory, from whoever else uses that, too.
 
 One walk over the graph finds the consumers, O(nodes). No closure holds a node: hooks are stored in nodes,
 and such a cycle runs through C++, where Python's collector can't see it.
@@ -30,13 +31,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..schema import Group
 from .calls import Call
 from .edges import Edge, edge_of, is_stale, leaf_edge
 from .private import is_transformed, node_sequence, of_all_samples
-from .tap import Hook, Measure, Report, Tap, View, port_key
+from .tap import Hook, Measure, Report, Source, Tap, View, port_key
 
 FOREVER = math.inf
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
+WRITTEN_NODE = "torch::autograd::CopySlices"
+"""The node of a base that was written to through a view."""
 
 
 class EdgePort(NamedTuple):
@@ -237,40 +241,85 @@ class Armer:
                     seen.add(target)
                     todo.append(target)
 
-    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> dict[Place, int]:
-        chosen: dict[Place, int] = {}
+    def _choose_outputs(self, tap: Tap, span: Span, roots: set[int]) -> set[Place]:
+        chosen: set[Place] = set()
         for port in self.outputs.get(span.call, ()):
             places = [(self.numbers[edge], view) for edge, view in port.choices()]
-            if not places:
-                continue
-            edge, view = places[0]
-            consumers = self.consumers.get(edge, ())
-            inside = sum(sequence < span.end for sequence, _, _ in consumers)
-            if not inside:
-                want = tap.total(edge)
-            elif edge in roots:
-                want = tap.share(edge, None, span.end)
-            elif inside < len(consumers):
-                want = tap.share(edge, span.end, FOREVER)
-            else:
-                continue  # whatever comes after it is not differentiable
-            chosen[edge, view] = want
-            source = tap.source(want, view)
-            rest = [tap.source(tap.total(base), seen) for base, seen in places[1:]]
-            tap.ports[port_key(span.call, "output", port.position)] = (source, *rest) if rest else source
+            if places and self._put(tap, "output", span.call, port, places, span.end, roots):
+                chosen.add(places[0])
         return chosen
 
-    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: dict[Place, int]) -> None:
+    def _choose_inputs(self, tap: Tap, span: Span, roots: set[int], passed: set[Place]) -> None:
         for port in self.inputs.get(span.call, ()):
-            for position, (edge, view) in enumerate(port.choices()):
-                number = self.numbers[edge]
+            places = [(self.numbers[edge], view) for edge, view in port.choices()]
+            if places and places[0] in passed:
                 # Handed through: what reaches the output reaches the input.
-                want = passed.get((number, view)) if position == 0 else None
-                if want is None:
-                    want = self._through(tap, number, span, roots)
+                self._put(tap, "input", span.call, port, places, span.start, roots)
+                continue
+            for number, view in places:
+                want = self._through(tap, number, span, roots)
                 if want is not None:
-                    tap.ports[port_key(span.call, "input", port.position)] = tap.source(want, view)
+                    source = tap.source(want, view)
+                    if number == places[0][0]:
+                        source = self._with_written(tap, source, places, span.start, span.end)
+                    tap.ports[port_key(span.call, "input", port.position)] = source
                     break
+
+    def _put(
+        self,
+        tap: Tap,
+        group: Group,
+        call: int,
+        port: EdgePort,
+        places: Sequence[Place],
+        low: int,
+        roots: set[int],
+    ) -> bool:
+        """Note where the gradient of a port from its users since `low` is found, if there is any."""
+        want = self._since(tap, places[0][0], low, roots)
+        if want is not None:
+            source = self._with_written(tap, tap.source(want, places[0][1]), places, low, FOREVER)
+        else:
+            written = self._written(tap, places, low, FOREVER)
+            if written is None:
+                return False  # whatever comes after it is not differentiable
+            source = tap.source(written, places[1][1])
+        rest = [tap.source(tap.total(base), view) for base, view in places[1:]]
+        tap.ports[port_key(call, group, port.position)] = (source, *rest) if rest else source
+        return True
+
+    def _since(self, tap: Tap, edge: int, low: int, roots: set[int]) -> int | None:
+        """What stands for the gradient at `edge` less that of the consumers made before `low`; None if there
+        are no others."""
+        consumers = self.consumers.get(edge, ())
+        before = sum(sequence < low for sequence, _, _ in consumers)
+        if not before:
+            return tap.total(edge)
+        if edge in roots:
+            return tap.share(edge, None, low)
+        return tap.share(edge, low, FOREVER) if before < len(consumers) else None
+
+    def _with_written(
+        self, tap: Tap, source: Source, places: Sequence[Place], low: float, high: float
+    ) -> Source:
+        """The gradient at the first of `places` from its users between `low` and `high`, of which `source` is
+        that of those who used it before it was written to."""
+        written = self._written(tap, places, low, high)
+        consumers = self.consumers.get(places[0][0], ())
+        if written is None or not any(low <= sequence < high for sequence, _, _ in consumers):
+            return source
+        return tap.both(source, written, places[1][1])
+
+    def _written(self, tap: Tap, places: Sequence[Place], low: float, high: float) -> int | None:
+        """What stands for the gradient of a view from those who used it after it was written to between `low`
+        and `high`: it comes by the second of `places`, the view's base, alone."""
+        if len(places) == 1 or len(self.consumers.get(places[1][0], ())) < 2:
+            return None
+        base = places[1][0]
+        for sequence, node, _ in self.consumers[base]:
+            if low <= sequence < high and node.name() == WRITTEN_NODE:
+                return tap.share(base, sequence, sequence + 1)
+        return None
 
     def _through(self, tap: Tap, edge: int, span: Span, roots: set[int]) -> int | None:
         """What stands for the gradient at `edge` through the consumers made during `span`."""

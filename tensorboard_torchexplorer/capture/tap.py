@@ -14,6 +14,7 @@ from .private import beneath, current_graph_task, quiet
 
 Measure = Callable[[Tensor], Any]
 Report = Callable[[str, str, Exception], None]
+NO_EDGE = -1
 _Pass = tuple[bool, int]
 """A backward: whether it builds a graph itself, and the id of its graph task."""
 
@@ -82,6 +83,8 @@ class Tap:
         self._parts: list[int] = []
         self._totals: dict[int, int] = {}
         self._shares: dict[tuple[int, float | None, float], int] = {}
+        self._both: dict[tuple[int, int, View | None], int] = {}
+        self._feeds: dict[int, list[tuple[int, View | None]]] = {}
         self._whole: set[int] = set()
         self._views: list[View] = []
         self._views_of: dict[int, dict[View, Source]] = {}
@@ -108,6 +111,18 @@ class Tap:
             known = self._shares[edge, low, high] = self._new(edge, low, high)
         return known
 
+    def both(self, want: int, of_base: int, view: View | None) -> int:
+        """The want of the sum of two others: of the gradient of a view, and of the part that belongs to it of
+        a gradient of its base."""
+        known = self._both.get((want, of_base, view))
+        if known is None:
+            known = self._both[want, of_base, view] = self._new(NO_EDGE, None, 0)
+            self.compose(known, 2)
+            self._whole.add(known)
+            self._feeds.setdefault(want, []).append((known, None))
+            self._feeds.setdefault(of_base, []).append((known, view))
+        return known
+
     def _new(self, edge: int, low: float | None, high: float) -> int:
         self._edges.append(edge)
         self._lows.append(low)
@@ -127,8 +142,9 @@ class Tap:
         return known[view]
 
     def wants(self) -> Iterator[tuple[int, int, float | None, float]]:
-        """Number, edge, `low` and `high` of each want."""
-        return zip(range(len(self._edges)), self._edges, self._lows, self._highs, strict=True)
+        """Number, edge, `low` and `high` of each want that has an edge."""
+        wants = zip(range(len(self._edges)), self._edges, self._lows, self._highs, strict=True)
+        return (want for want in wants if want[1] != NO_EDGE) if self._feeds else wants
 
     def compose(self, want: int, parts: int) -> None:
         """A want is made up of so many gradients."""
@@ -180,10 +196,11 @@ class Tap:
 
     def _settle(self) -> None:
         """A consumer that got no gradient in its pass leaves a sum waiting: close it."""
-        sums, self._sums = self._sums, {}
         with quiet():
-            for (want, this_pass), (gradient, _) in sums.items():
-                self._store(want, gradient, this_pass)
+            while self._sums:
+                for key in sorted(self._sums):  # those that others are made up of come before them
+                    gradient, _ = self._sums.pop(key)
+                    self._store(key[0], gradient, key[1])
 
     def _add(self, want: int, gradient: Tensor, sign: int, this_pass: _Pass) -> None:
         parts = self._parts[want]
@@ -207,6 +224,9 @@ class Tap:
             found[want] = self._measure(gradient)
         for view, source in self._views_of.get(want, {}).items():
             found[source] = self._measure(view.read(gradient))
+        if self._feeds:
+            for sum_, part in self._feeds.get(want, ()):
+                self._add(sum_, gradient if part is None else part.read(gradient), 1, this_pass)
 
 
 class Hook:
