@@ -156,7 +156,9 @@ class Record:
                 return self.sampler.take(_local(parameter))
             if parameter.grad is not None:
                 return self.sampler.take(_local(parameter.grad))
-            return -Status.NO_GRADIENT if parameter.requires_grad else -Status.FROZEN
+            if not parameter.requires_grad:
+                return -Status.FROZEN
+            return -Status.NO_GRADIENT if _local(parameter).numel() else -Status.EMPTY
         except Exception as error:
             self.faults.report(path, "a parameter", error)
             return -Status.FAULT

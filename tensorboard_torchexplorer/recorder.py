@@ -61,7 +61,9 @@ class Watch:
         options: WatchOptions,
         thread: Background,
         ended: Ended | None = None,
+        outer: nn.Module | None = None,
     ) -> None:
+        """`outer` is what `capture.wrappers` knows around `model`, if anything is."""
         absent = missing()
         if absent:
             raise RuntimeError(
@@ -73,6 +75,8 @@ class Watch:
         self._root = weakref.ref(model)
         self._pid = os.getpid()
         self._recording = Recording(self._root, name, options, thread, ended and ended.builder)
+        if outer is not None:
+            self._recording.outer = weakref.ref(outer)
         self._steps = Steps(self._root, self._recording, self._place)
         self._active = False
         self._closed = False

@@ -56,6 +56,7 @@ class Recording:
         self.record: Record | None = None
         self.written = 0
         self.slot: weakref.ref[Trampoline] | None = None
+        self.outer = root
         self._root = root
         self._thread = thread
         self._pid = os.getpid()
@@ -104,7 +105,9 @@ class Recording:
         return self.slot() if self.slot is not None else None
 
     def _surveyed(self, root: nn.Module, *, anew: bool) -> Survey:
-        trampoline = self.trampoline
+        trampoline, outer = self.trampoline, self.outer()
+        if outer is not None:
+            root = outer
         seen = survey(root, None if anew or trampoline is None else trampoline.kept)
         if trampoline is not None:
             trampoline.kept = seen

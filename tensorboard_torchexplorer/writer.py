@@ -19,8 +19,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from . import versions
 from .background import background_of
-from .capture.dynamo import is_wrapper
 from .capture.surroundings import writes_here
+from .capture.wrappers import held_as
 from .options import LOG, Patterns, TimeLog, validated
 from .recorder import Ended, Watch
 
@@ -127,7 +127,7 @@ def watch_model(
         if writes_here():
             raise ValueError("watch: writer=None is for the ranks that do not write, this one does")
         writer = _NOWHERE
-    root = _unwrapped(model)
+    outer, root = _unwrapped(model)
     watches = _WATCHES.setdefault(writer, {})
     for key, watch in list(watches.items()):
         if watch.model is None or watch.model is root or key == name:
@@ -139,7 +139,7 @@ def watch_model(
     if start_step is None:
         first = ended.step if ended is not None else writer.purge_step or 0
         options = replace(options, start_step=first)
-    watch = watches[name] = Watch(root, name, options, background_of(writer), ended)
+    watch = watches[name] = Watch(root, name, options, background_of(writer), ended, outer)
     # A writer that is gone must not leave its hooks behind.
     weakref.finalize(writer, _close, weakref.ref(watch)).atexit = False
     return watch
@@ -160,7 +160,7 @@ def _close(reference: weakref.ref[Watch]) -> None:
 def unwatch_model(writer: SummaryWriter | None, model: nn.Module | None = None) -> None:
     """Stop recording `model`, or every model of `writer`, and leave the models as they were."""
     watches = _WATCHES.get(writer or _NOWHERE, {})
-    root = _unwrapped(model) if model is not None else None
+    root = _unwrapped(model)[1] if model is not None else None
     for key, watch in list(watches.items()):
         if root is None or watch.model is root:
             _end(writer or _NOWHERE, key)
@@ -176,21 +176,24 @@ def _free_name(wanted: str, taken: dict[str, Watch]) -> str:
     return name
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own module inside wrappers that only delegate to it, so that paths have no prefix."""
+def _unwrapped(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """The user's own module inside wrappers that only delegate to it, so that paths have no prefix. Before it
+    the outermost of those around it whose names are part of no path, or the module itself."""
+    outer = model
     while True:
         inner: Any = None
-        if is_wrapper(model):
-            inner = model._orig_mod
-        elif isinstance(model, torch.nn.parallel.DistributedDataParallel) or (
+        if name := held_as(model):
+            model = getattr(model, name)
+            continue
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel) or (
             isinstance(model, torch.nn.DataParallel) and len(model.device_ids) <= 1
         ):
             inner = model.module
         elif type(model).__name__ == "_FabricModule":  # of Lightning Fabric, by name: it may not be installed
             inner = getattr(model, "_original_module", None)
         if inner is None:
-            return model
-        model = inner
+            return outer, model
+        outer = model = inner
 
 
 def _plain(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:

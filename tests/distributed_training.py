@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorboard_torchexplorer.writer import ExplorerWriter
@@ -23,6 +24,7 @@ DDP_KINDS = {
     "unused": {"find_unused_parameters": True},
     "no_sync": {},
 }
+FSDP_KINDS = ("fully_shard", "original parameters", "flat parameters", "watched before")
 
 
 class Net(nn.Module):
@@ -63,26 +65,44 @@ def train_ddp(rank: int, folder: Path, kind: str, watched: bool) -> dict:
     return {"weights": model.state_dict(), "gradients": gradients}
 
 
-def train_fsdp(rank: int, folder: Path, watched: bool) -> dict:
+def sharded(model: Net, kind: str) -> nn.Module:
+    if kind == "fully_shard":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(model.body, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+    options = {"device_id": torch.device("cpu"), "use_orig_params": kind != "flat parameters"}
+    model.body = FullyShardedDataParallel(model.body, **options)
+    return FullyShardedDataParallel(model, **options)
+
+
+def local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Copies of what this rank has of them, by their names in the model as it was written."""
+    return {
+        name.replace("_fsdp_wrapped_module.", ""): getattr(t, "to_local", lambda t=t: t)().detach().clone()
+        for name, t in tensors
+    }
+
+
+def train_fsdp(rank: int, folder: Path, kind: str, watched: bool) -> dict:
     torch.manual_seed(0)
     model = Net()
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    fully_shard(model.body, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     writer = ExplorerWriter(str(folder / f"rank{rank}"))
-    if watched:
+    if watched and kind == "watched before":
         writer.watch(model, log_freq=1, sample_n=None)
+    called = sharded(model, kind)
+    optimizer = torch.optim.SGD(called.parameters(), lr=0.1, momentum=0.9)
+    if watched and kind != "watched before":
+        writer.watch(called, log_freq=1, sample_n=None)
     gradients, before = [], []
     for step in range(STEPS):
-        before.append({name: p.to_local().detach().clone() for name, p in model.named_parameters()})
-        model(batch(rank, step), spare=True).square().mean().backward()
-        gradients.append({name: p.grad.to_local().clone() for name, p in model.named_parameters()})
+        before.append(local(called.named_parameters()))
+        called(batch(rank, step), spare=True).square().mean().backward()
+        gradients.append(local((n, p.grad) for n, p in called.named_parameters() if p.grad is not None))
         optimizer.step()
         optimizer.zero_grad()
     writer.close()
-    weights = {name: p.to_local().detach().clone() for name, p in model.named_parameters()}
-    return {"weights": weights, "gradients": gradients, "before": before}
+    return {"weights": local(called.named_parameters()), "gradients": gradients, "before": before}
 
 
 def work(rank: int, world: int, folder: str) -> None:
@@ -97,7 +117,8 @@ def work(rank: int, world: int, folder: str) -> None:
         for kind in DDP_KINDS:
             where = Path(folder, f"{kind}-{watched}")
             results[kind, watched] = train_ddp(rank, where, kind, watched)
-        results["fsdp", watched] = train_fsdp(rank, Path(folder, f"fsdp-{watched}"), watched)
+        for kind in FSDP_KINDS:
+            results[kind, watched] = train_fsdp(rank, Path(folder, f"{kind}-{watched}"), kind, watched)
     torch.save(results, f"{folder}/results{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorboard_torchexplorer import ExplorerWriter, ranks, unwatch_model, watch_model
@@ -103,16 +103,29 @@ def hsdp(rank: int, folder: Path) -> dict:
 
 
 def fsdp(rank: int, folder: Path, sizes: tuple[int, ...] = (2,)) -> dict:
-    run = Run(rank, folder, Net())
+    model = Net()
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
-    fully_shard(run.model.body, mesh=mesh)
-    fully_shard(run.model, mesh=mesh)
-    optimizer = sgd(run.model)
+    fully_shard(model.body, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return _sharded(rank, folder, model)
+
+
+def fsdp1(rank: int, folder: Path) -> dict:
+    """Cut where half of all elements are, so that parameters lie on one rank, or more on one than on the
+    other."""
+    return _sharded(
+        rank, folder, FullyShardedDataParallel(Net(), device_id=torch.device("cpu"), use_orig_params=True)
+    )
+
+
+def _sharded(rank: int, folder: Path, model: nn.Module) -> dict:
+    run = Run(rank, folder, model)
+    optimizer = sgd(model)
     run.seen["before"] = []
     run.watch()
     for step in range(STEPS):
-        run.seen["before"].append(_local(run.model.parameters()))
-        run.step(run.model, optimizer, batch(rank, step), routed=True)
+        run.seen["before"].append(_local(model.parameters()))
+        run.step(model, optimizer, batch(rank, step), routed=True)
     return run.end()
 
 
@@ -197,7 +210,21 @@ def evaluated(rank: int, folder: Path) -> dict:
     return run.end()
 
 
-TRAININGS = [ddp, unwatched, sampled, exact, fsdp, hsdp, uneven, joined, routed, evaluated, alone, unread]
+TRAININGS = [
+    ddp,
+    unwatched,
+    sampled,
+    exact,
+    fsdp,
+    fsdp1,
+    hsdp,
+    uneven,
+    joined,
+    routed,
+    evaluated,
+    alone,
+    unread,
+]
 
 
 def work(rank: int, world: int, folder: str, port: int) -> None:

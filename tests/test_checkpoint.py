@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
 from tensorboard_torchexplorer.schema import Status
@@ -55,9 +56,22 @@ def not_reentrant(function, x):
     return checkpoint(function, x, use_reentrant=False)
 
 
-def trained(how, steps: int = 2) -> tuple[Recorded, nn.Module]:
+def wrapped(function, x):
+    """For `net`: no call of `checkpoint` in the forward, but torch's wrapper around modules."""
+    return function(x)
+
+
+def net(how) -> Net:
     torch.manual_seed(0)
     model = Net(how)
+    if how is wrapped:
+        model.blocks[0] = checkpoint_wrapper(model.blocks[0])
+        model.blocks[1].two = checkpoint_wrapper(model.blocks[1].two)
+    return model
+
+
+def trained(how, steps: int = 2) -> tuple[Recorded, nn.Module]:
+    model = net(how)
 
     def train(writer):
         watch = writer.watch(model, log_freq=1, sample_n=None)
@@ -71,10 +85,9 @@ def trained(how, steps: int = 2) -> tuple[Recorded, nn.Module]:
     return record(train), model
 
 
-@pytest.mark.parametrize("how", [reentrant, not_reentrant])
+@pytest.mark.parametrize("how", [reentrant, not_reentrant, wrapped])
 def test_checkpointed_gradients_equal_those_without(how):
-    torch.manual_seed(0)
-    unwatched = Net(how)
+    unwatched = net(how)
     optimizer = torch.optim.SGD(unwatched.parameters(), lr=0.1)
     for _ in range(2):
         unwatched(X).square().mean().backward()

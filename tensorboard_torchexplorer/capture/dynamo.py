@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from .wrappers import held_as
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FRAMES: Any = torch._C._dynamo.eval_frame
@@ -146,10 +148,4 @@ def is_compiled(module: nn.Module) -> bool:
     slot: Any = module.__dict__.get("_compiled_call_impl")
     while getattr(slot, "is_trampoline", False):
         slot = slot.inner
-    return is_wrapper(module) or slot is not None
-
-
-def is_wrapper(module: nn.Module) -> bool:
-    """Whether the module is what `torch.compile(module)` returns. By name, see above."""
-    kind = type(module)
-    return kind.__name__ == "OptimizedModule" and kind.__module__.startswith("torch._dynamo")
+    return held_as(module) == "_orig_mod" or slot is not None

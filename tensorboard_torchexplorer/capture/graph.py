@@ -217,7 +217,7 @@ class GraphBuilder:
         state = tuple((name, id(parameter), parameter.requires_grad) for name, parameter in own)
         if self._parameters.get(index, ((), {}))[0] != state:
             self._renew_parameters(index, survey.parameters(module))
-            flag = shard_flag(own, self.options.get("ranks", "first"))
+            flag = shard_flag(own, survey.parts.get(module), self.options.get("ranks", "first"))
             if flag and flag not in self.modules[index].flags:
                 self.modules[index] = replace(self.modules[index], flags=[*self.modules[index].flags, flag])
                 self.changed = True

@@ -14,9 +14,9 @@ from torch.nn.utils import parametrize
 
 from ..schema import Module, Parameter
 from .by_module import ByModule
-from .dynamo import is_wrapper
 from .private import without_torch_function
-from .sharding import class_before_sharding
+from .sharding import class_before_sharding, flat_parts
+from .wrappers import held_as
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
@@ -30,7 +30,7 @@ class Survey:
     `paths` maps each module object to its path in `named_modules()` (the first, if it is reachable by
     several), followed by modules that plain lists, tuples and dicts hold; `registered` are the former.
     `flags` and `containers` are by path, see `schema.Module`. `owners` maps the id of each parameter to
-    `path.name` of its first owner.
+    `path.name` of its first owner, `parts` modules to what `sharding.flat_parts` says of them.
     """
 
     paths: ByModule[str]
@@ -38,6 +38,7 @@ class Survey:
     flags: dict[str, list[str]] = field(default_factory=dict)
     containers: dict[str, str] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
+    parts: ByModule[tuple[int, int]] = field(default_factory=ByModule)
 
     def entry(self, module: nn.Module, excluded: bool) -> Module:
         """What the graph says of a module."""
@@ -75,10 +76,12 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     """Walk the modules of `model`. Reads attributes only, calls nothing of the user's but
     `named_modules`. Where the registered modules are still those of `known`, that is the answer: a step
     is logged many times, and the search for hidden modules takes longer than all else."""
-    registered = ByModule((module, path) for path, module in _named(model))
-    if known is not None and known.registered == registered:
+    wrappers: dict[str, nn.Module] = {}
+    registered = ByModule((module, path) for path, module in _named(model, wrappers))
+    parts = flat_parts(wrappers.values())
+    if known is not None and known.registered == registered and known.parts == parts:
         return known
-    found = Survey(ByModule(registered.items()), registered)
+    found = Survey(ByModule(registered.items()), registered, parts=parts)
     todo = deque(found.paths.items())
     while todo:
         module, path = todo.popleft()
@@ -89,7 +92,7 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
         for name, hidden in _hidden_modules(module):
             if hidden not in found.paths and not isinstance(hidden, torch.jit.ScriptModule):
                 start = f"{path}.{name}" if path else name
-                for below, deeper in _named(hidden):
+                for below, deeper in _named(hidden, {}):
                     if deeper not in found.paths:
                         full = f"{start}.{below}" if below else start
                         found.paths[deeper] = full
@@ -101,24 +104,25 @@ def survey(model: nn.Module, known: Survey | None = None) -> Survey:
     return found
 
 
-def _named(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules of `model` by path, without what `torch.compile` wraps around some, so that their paths
-    are those of the uncompiled model. A wrapper shares the hook dictionaries of the module inside."""
-    wrappers: set[str] = set()
+def _named(model: nn.Module, wrappers: dict[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """The modules of `model` by path, without what `torch.compile` and others wrap around some, so that their
+    paths are those of the model as it was written. What is left out goes into `wrappers`. Calls of a wrapper
+    are not seen, only those of the module inside; that of `torch.compile` shares its hook dictionaries."""
     for path, module in model.named_modules():
-        if is_wrapper(module):
-            wrappers.add(path)
+        if held_as(module):
+            wrappers[path] = module
         else:
             yield _unwrapped(path, wrappers) if wrappers else path, module
 
 
-def _unwrapped(path: str, wrappers: set[str]) -> str:
+def _unwrapped(path: str, wrappers: dict[str, nn.Module]) -> str:
     names = path.split(".")
-    return ".".join(
-        name
-        for position, name in enumerate(names)
-        if name != "_orig_mod" or ".".join(names[:position]) not in wrappers
-    )
+    kept = []
+    for position, name in enumerate(names):
+        wrapper = wrappers.get(".".join(names[:position]))
+        if wrapper is None or name != held_as(wrapper):
+            kept.append(name)
+    return ".".join(kept)
 
 
 def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
