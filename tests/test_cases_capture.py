@@ -10,8 +10,8 @@ import dataclasses
 import io
 import itertools
 import pickle
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -664,6 +664,96 @@ def test_c21_modules_in_containers():
     chain = ["input0", "layers.0", "layers.1", *plain, "heads.left", "output0"]
     assert edges(recorded) == {f"{a} {b}" for a, b in itertools.pairwise(chain)}
     assert recorded.status("hidden[0]", "param", "grad", "weight") == Status.OK
+
+
+class Holds(nn.Module):
+    """Keeps modules where torch does not look for them; `get` gives them back."""
+
+    def __init__(self, held: Any, get: Callable[[Any], Iterable[nn.Module]]) -> None:
+        super().__init__()
+        self.first, self.get = nn.Linear(4, 4), get
+        self.__dict__["held"] = held
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for module in self.get(self.held):
+            x = module(x)
+        return x
+
+
+HOLDERS: dict[str, tuple[Callable[[nn.Module, nn.Module], Any], Callable[[Any], Any], list[str]]] = {
+    "lists in a list": (lambda a, b: [[a], [b]], lambda h: h[0] + h[1], ["held[0][0]", "held[1][0]"]),
+    "dict of lists": (
+        lambda a, b: {"x.y": [a], 3: (b,)},
+        lambda h: [*h["x.y"], *h[3]],
+        ["held['x_y'][0]", "held[3][0]"],
+    ),
+    "ordered dict": (
+        lambda a, b: OrderedDict(a=a, b=b),
+        lambda h: h.values(),
+        ["held['a']", "held['b']"],
+    ),
+    "named tuple": (lambda a, b: Pair(a, b), lambda h: h, ["held[0]", "held[1]"]),
+    "deque": (lambda a, b: deque([a, b]), lambda h: h, ["held[0]", "held[1]"]),
+    "pairs": (
+        lambda a, b: [("a", a), ("b", b)],
+        lambda h: [module for _, module in h],
+        ["held[0][1]", "held[1][1]"],
+    ),
+    "ModuleList in a list": (
+        lambda a, b: [nn.ModuleList([a, b])],
+        lambda h: h[0],
+        ["held[0].0", "held[0].1"],
+    ),
+    "attribute": (lambda a, b: nn.Sequential(a, b), lambda h: h, ["held.0", "held.1"]),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_c21_modules_that_are_not_registered(name):
+    make, get, paths = HOLDERS[name]
+    a, b = nn.Linear(4, 4), nn.Linear(4, 2)
+    wanted: list[Tensor] = []
+
+    recorded = train(Holds(make(a, b), get), each=lambda step: wanted.append(b.weight.grad.clone()))
+
+    found = modules(recorded)
+    for path in paths:
+        assert any(flag.startswith("unregistered") for flag in found[path].flags), path
+    assert edges(recorded) == {
+        f"{one} {two}" for one, two in itertools.pairwise(["input0", "first", *paths, "output0"])
+    }
+    assert_row_holds(recorded.row(paths[1], "param", "grad", "weight"), wanted[0])
+
+
+def test_c21_what_a_module_is_a_part_of_is_not_taken_for_its_own():
+    child = nn.Linear(4, 4)
+    outer = nn.Sequential(child, nn.Linear(4, 2))
+    child.__dict__["parent"], child.parents = outer, [outer]
+
+    recorded = train(child)
+
+    assert list(modules(recorded)) == [""]
+
+
+def test_c21_lists_of_parameters_are_no_calls_that_were_missed():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gains = nn.ParameterList(nn.Parameter(torch.full((1,), k)) for k in (1.0, 2.0))
+            self.by_name = nn.ParameterDict({"shift": nn.Parameter(torch.ones(4))})
+            self.l = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.l(x) * self.gains[0] * self.gains[1] + self.by_name["shift"]
+
+    model, wanted = Model(), []
+
+    recorded = train(model, each=lambda step: wanted.append(model.gains[1].grad.clone()))
+
+    assert recorded.node("gains").notes == recorded.node("by_name").notes == []
+    assert_row_holds(recorded.row("gains", "param", "grad", "1"), wanted[0])
+    assert recorded.status("by_name", "param", "value", "shift") == Status.OK
 
 
 def test_c22_reused_modules():

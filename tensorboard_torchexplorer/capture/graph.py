@@ -149,12 +149,13 @@ class GraphBuilder:
 
     def add_uncalled(self, survey: Survey) -> None:
         """Nodes for modules that own parameters but have never been seen called, below the nearest
-        ancestor that has: their weights are used by other means (`.forward()`, a fused kernel). The
-        children of modules that were passed by in this way get a note."""
+        ancestor that has: their weights are used by other means (`.forward()`, a fused kernel). Where there
+        was something to call, they and their children get a note."""
         for module, path in survey.paths.items():
             if path in self._first_node:
                 continue
-            if not isinstance(module, CONTAINERS) and forward_of(module) is not nn.Module.forward:
+            callable_ = not isinstance(module, CONTAINERS) and forward_of(module) is not nn.Module.forward
+            if callable_:
                 self._note_children(module, path)
             if not any(True for _ in own_parameters(module)):
                 continue
@@ -167,7 +168,8 @@ class GraphBuilder:
             name = escape(path[len(above) + 1 :] if above else path)
             node_id = name if self.nodes[parent].parent < 0 else f"{self.nodes[parent].id}/{name}"
             if node_id not in self._node_of:
-                self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=[NOT_CALLED]))
+                notes = [NOT_CALLED] if callable_ else []
+                self._append(Node(node_id, self.add_module(module, survey), parent, 0, notes=notes))
 
     def _note_children(self, module: nn.Module, path: str) -> None:
         for name in module._modules.keys():  # noqa: SIM118  a scripted module has a mapping that does not iterate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ from .sharding import class_before_sharding, flat_parts
 from .wrappers import held_as
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+PLAIN_CONTAINERS = (list, tuple, deque, dict)
+MAX_VISITS = 1000
+"""Of one attribute: what holds more is a data set, not a list of layers."""
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
-UNREGISTERED = "unregistered: in a plain list or dict, the optimizer can't see it"
+UNREGISTERED = "unregistered: not a submodule, the optimizer can't see it"
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Survey:
     """The modules of a model at one moment.
 
     `paths` maps each module object to its path in `named_modules()` (the first, if it is reachable by
-    several), followed by modules that plain lists, tuples and dicts hold; `registered` are the former.
+    several), followed by those that are held otherwise, as by plain lists; `registered` are the former.
     `flags` and `containers` are by path, see `schema.Module`. `owners` maps the id of each parameter to
     `path.name` of its first owner, `parts` modules to what `sharding.flat_parts` says of them.
     """
@@ -126,24 +130,32 @@ def _unwrapped(path: str, wrappers: dict[str, nn.Module]) -> str:
 
 
 def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in plain containers among a module's attributes."""
+    """Modules among a module's attributes, and in lists, tuples, dicts and deques there and in these, that it
+    does not register; without those that it is a part of itself."""
     if isinstance(module, torch.jit.ScriptModule):
         return
     for name, value in vars(module).items():
         if name in _OWN_ATTRIBUTES:
             continue
-        items: Any
-        if type(value) in (list, tuple):
-            items = enumerate(value)
-        elif type(value) is dict:
-            items = value.items()
-        else:
-            continue
-        for position, (key, item) in enumerate(items):
-            if position >= 1000:  # a data set, not a list of layers
-                break
-            if isinstance(item, nn.Module):
-                yield f"{name}[{key!r}]".replace(".", "_"), item
+        todo = deque([(name, value)])
+        visits = 0
+        while todo and visits < MAX_VISITS:
+            place, value = todo.popleft()
+            visits += 1
+            if isinstance(value, nn.Module):
+                if all(below is not module for below in value.modules()):
+                    yield place, value
+            elif isinstance(value, PLAIN_CONTAINERS):
+                room = MAX_VISITS - len(todo)
+                todo += [(f"{place}[{key!r}]".replace(".", "_"), item) for key, item in _items(value, room)]
+
+
+def _items(container: Any, most: int) -> Iterator[tuple[Any, Any]]:
+    """The first items of a container by key or position, whatever its class does to iterate."""
+    if isinstance(container, dict):
+        return islice(dict.items(container), most)
+    base = next(kind for kind in PLAIN_CONTAINERS if isinstance(container, kind))
+    return islice(enumerate(base.__iter__(container)), most)
 
 
 def _class_name(module: nn.Module) -> tuple[str, list[str]]:
