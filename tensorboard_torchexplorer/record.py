@@ -127,6 +127,7 @@ class Record:
                     else:
                         value, grad = parameters.values[before], parameters.grads[before]
                     parameters.add(entry, position[name], value, grad, parameter)
+            self._copy_noted()
 
     def take_gradients(self) -> None:
         """Sample the gradients that `take_parameters` has left, as they stand."""
@@ -144,6 +145,7 @@ class Record:
                     path = self.builder.modules[entry].path
                     cache[id(parameter)] = self._take("params_grad", path, parameter)
                 parameters.grads[index] = cache[id(parameter)]
+            self._copy_noted()
 
     def _take(self, kind: str, path: str, parameter: Tensor) -> Taken:
         """What is to be recorded of `kind`, "params" or "params_grad"."""
@@ -153,9 +155,9 @@ class Record:
             if torch.nn.parameter.is_lazy(parameter):
                 return -Status.LAZY
             if kind == "params":
-                return self.sampler.take(_local(parameter))
+                return self.sampler.take(_local(parameter), later=True)
             if parameter.grad is not None:
-                return self.sampler.take(_local(parameter.grad))
+                return self.sampler.take(_local(parameter.grad), later=True)
             if not parameter.requires_grad:
                 return -Status.FROZEN
             return -Status.NO_GRADIENT if _local(parameter).numel() else -Status.EMPTY
@@ -171,9 +173,26 @@ class Record:
                 parameter = parameters.tensors[index]()
                 if parameter is not None and value >= 0 and parameter.grad is not None:
                     try:
-                        parameters.after[index] = self.sampler.take(_local(parameter), value)
+                        parameters.after[index] = self.sampler.take(_local(parameter), value, later=True)
                     except Exception as error:
-                        self.faults.report("", "an updated parameter", error)
+                        self._missed(index, "an updated parameter", error)
+            self._copy_noted()
+
+    def _copy_noted(self) -> None:
+        """Copy the parameters and gradients that were only noted; a fault costs no other one its values."""
+        failed = dict(self.sampler.copy_noted())
+        if not failed:
+            return
+        parameters = self.parameters
+        for column in (parameters.values, parameters.grads, parameters.after):
+            for index, taken in enumerate(column):
+                if taken is not None and taken in failed:
+                    column[index] = -Status.FAULT
+                    self._missed(index, "a parameter", failed[taken])
+
+    def _missed(self, index: int, what: str, error: Exception) -> None:
+        """Report a fault by the path of the parameter's module."""
+        self.faults.report(self.builder.modules[self.parameters.entries[index]].path, what, error)
 
     def take_scale(self, scale: Tensor) -> None:
         """The loss scale that a scaler is about to divide the gradients of parameters by."""
