@@ -158,9 +158,11 @@ class Watch:
         """See `Watcher`; so for the next two."""
         self.follows = False
         if self._active or self._closed or current_graph_task() is not None or os.getpid() != self._pid:
+            self._steps.passed_by = True
             return None
         root = self._root()
         if root is None or self._steps.is_busy_elsewhere(True) or not self._deciding.acquire(blocking=False):
+            self._steps.passed_by = True
             return None
         phase: Phase | None
         try:

@@ -85,8 +85,9 @@ class Samples(NamedTuple):
 class Sampler:
     """Packs tensors of one logged step; `begin`, then `take` and `norms`, then `finish`.
 
-    `sample_n` values per tensor (None: all) of more than `WHOLE` elements. `exact` adds mean, deviation and zero count of whole tensors.
-    The random stream is private and seeded by `seed`. All calls must come under `torch.no_grad()`.
+    `sample_n` values per tensor of more than `WHOLE` elements (None: all). `exact` adds mean, deviation and
+    zero count of whole tensors. The random stream is private and seeded by `seed`. All calls must come under
+    `torch.no_grad()`.
     """
 
     def __init__(self, sample_n: int | None = 100, *, exact: bool = False, seed: int = 0) -> None:
@@ -237,7 +238,8 @@ class Sampler:
         if plan is None:
             if len(self._plans) > 4096:  # sequence lengths that never repeat
                 self._plans.clear()
-            plan = self._plans[key] = make_plan(tensor.shape, tensor.stride(), self.sample_n)
+            sample_n = self.sample_n if tensor.numel() > WHOLE else None
+            plan = self._plans[key] = make_plan(tensor.shape, tensor.stride(), sample_n)
         return plan
 
     def _whole(
@@ -298,7 +300,7 @@ def make_plan(shape: torch.Size, strides: tuple[int, ...], sample_n: int | None)
     for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
         dense = dense and stride == expected
         expected *= length
-    if sample_n is None or size <= max(sample_n, WHOLE):
+    if sample_n is None or size <= sample_n:
         nothing = np.zeros(0, np.int64)
         return _Plan(size, size, 1, dense, nothing, nothing, torch.from_numpy(nothing))
     stride = size // sample_n

@@ -40,7 +40,8 @@ class Steps:
     """Counts steps, and ends the record of each. A `stepping.Follower`.
 
     `number` is that of the step the model is in, `forwards` how many it has had so far, `looked` says
-    whether one of them is looked at. `begins()`, held weakly, is called at the begin of each step.
+    whether one of them is looked at, `passed_by` whether one could not be, since another thread's was.
+    `begins()`, held weakly, is called at the begin of each step.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Steps:
         self.number = recording.options.start_step
         self.forwards = 0
         self.looked = False
+        self.passed_by = False
         self.optimizers = Optimizers(root, recording.options.optimizer)
         self._root = root
         self._recording = recording
@@ -250,7 +252,7 @@ class Steps:
         if all(parameter.grad is None for parameter in root.parameters()):
             return
         self._recording.open_unobserved(root, self.number)
-        if self._missed and not len(self._recording.faults):
+        if self._missed and not self.passed_by and not len(self._recording.faults):
             self._recording.faults.report("", "forwards", NotObserved(_NO_FORWARD))
 
     # --- from step to step -----------------------------------------------------------------------
@@ -262,7 +264,7 @@ class Steps:
             self._missed += 1
         self.number += 1
         self.forwards = 0
-        self.looked = False
+        self.looked = self.passed_by = False
         if self._recording.record is not None:
             self._recording.drop(self._recording.record)
         self._stepped.clear()

@@ -37,10 +37,17 @@ _LAYOUTS = {torch.strided, torch.sparse_coo} | _COMPRESSED
 
 _OPAQUE = {
     getattr(torch, name)
-    for name in ("bits8", "bits16", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2")
+    for name in (
+        *("bits8", "bits16", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2"),
+        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)),
+    )
     if hasattr(torch, name)
 }
 """Dtypes without a conversion to numbers."""
+
+
+_MEMORY = {"cpu", "cuda", "xpu", "mps"}
+"""Types of devices whose tensors have a storage that says how much memory it holds."""
 
 
 def unreadable(tensor: Tensor) -> int:
@@ -55,7 +62,17 @@ def unreadable(tensor: Tensor) -> int:
         return Status.DTYPE
     if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
         return Status.SUBCLASS
+    if tensor.layout is torch.strided and _is_freed(tensor):
+        return Status.FREED
     return Status.OK
+
+
+def _is_freed(tensor: Tensor) -> bool:
+    """Whether the memory of a strided tensor was given back, as sharding and offloading do with
+    `storage.resize_(0)`. Reading it would end the process, and no error could be caught."""
+    if tensor.device.type not in _MEMORY or tensor.untyped_storage().nbytes():
+        return False
+    return tensor.numel() > 0
 
 
 def stored(tensor: Tensor) -> Tensor:

@@ -78,7 +78,8 @@ def watch_model(
         again each time the number of steps does, so that a run a thousand times as long holds about
         six times the records. None: `log_freq` throughout.
     bins: bins of a histogram.
-    sample_n: elements per tensor for bins, mean, std and share of zeros; None: all. Extremes and
+    sample_n: elements per tensor for bins, mean, std and share of zeros, of tensors of more than 1,024
+        elements, smaller ones are taken whole; None: all. Extremes and
         counts of NaN and Inf are always those of the whole tensor.
     reject_outlier_proportion: share of the sampled values, farthest from the median, that is left out
         of the bins.

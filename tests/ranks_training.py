@@ -19,6 +19,8 @@ from tensorboard_torchexplorer.writer import _NOWHERE
 STEPS = 4
 ROWS = (4, 12)
 """The batch of each rank."""
+MANY = 300
+"""So many times the batch makes tensors that are not taken whole."""
 
 
 class Net(nn.Module):
@@ -34,8 +36,8 @@ class Net(nn.Module):
         return self.head(hidden) + (self.expert(hidden) if routed else 0)
 
 
-def batch(rank: int, step: int) -> Tensor:
-    return torch.randn(ROWS[rank], 8, generator=torch.Generator().manual_seed(100 * rank + step))
+def batch(rank: int, step: int, times: int = 1) -> Tensor:
+    return torch.randn(times * ROWS[rank], 8, generator=torch.Generator().manual_seed(100 * rank + step))
 
 
 class Run:
@@ -74,23 +76,23 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def ddp(rank: int, folder: Path, watched: bool = True, **options) -> dict:
+def ddp(rank: int, folder: Path, watched: bool = True, times: int = 1, **options) -> dict:
     run = Run(rank, folder, Net(), **options)
     wrapped = DistributedDataParallel(run.model, find_unused_parameters=True)
     optimizer = sgd(run.model)
     if watched:
         run.watch()
     for step in range(STEPS):
-        run.step(wrapped, optimizer, batch(rank, step))
+        run.step(wrapped, optimizer, batch(rank, step, times))
     return run.end()
 
 
 def sampled(rank: int, folder: Path) -> dict:
-    return ddp(rank, folder, sample_n=10, bins=5)
+    return ddp(rank, folder, times=MANY, sample_n=10, bins=5)
 
 
 def exact(rank: int, folder: Path) -> dict:
-    return ddp(rank, folder, sample_n=10, exact=True)
+    return ddp(rank, folder, times=MANY, sample_n=10, exact=True)
 
 
 def unwatched(rank: int, folder: Path) -> dict:

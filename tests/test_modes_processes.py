@@ -174,6 +174,42 @@ def test_threads_that_race_keep_training(tmp_path):
     no_faults(tmp_path)
 
 
+def test_steps_beside_a_long_evaluation_are_no_steps_without_a_forward(tmp_path):
+    """The evaluation is what is being looked at. The forwards that it lets pass were seen all the same."""
+
+    class Waits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model()
+
+        def forward(self, x):
+            if not torch.is_grad_enabled():
+                inside.set()
+                assert done.wait(60)
+            return self.net(x)
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            net(X)
+
+    net, inside, done = Waits(), threading.Event(), threading.Event()
+    with ExplorerWriter(str(tmp_path)) as writer:
+        watch = writer.watch(net, log_freq=1, eval_freq=1)
+        train(net)
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        assert inside.wait(60)
+        train(net, 4)
+        done.set()
+        thread.join(60)
+        train(net)
+
+    assert watch.faults.list() == []
+    seen = read_back(str(tmp_path))
+    outputs = [seen.status("net/0", "output", "value", "output", at) for at in range(6)]
+    assert outputs == [Status.OK, *[Status.NOT_OBSERVED] * 4, Status.OK]
+
+
 def test_training_in_another_thread_after_a_forward_in_this_one(tmp_path):
     net = model()
     with ExplorerWriter(str(tmp_path)) as writer:

@@ -12,7 +12,7 @@ from torch import multiprocessing
 from tensorboard_torchexplorer import ExplorerWriter, watch_model
 from tensorboard_torchexplorer.ranks import MAX_WAITING
 from tensorboard_torchexplorer.schema import Status
-from tests.ranks_training import ROWS, STEPS, Net, batch, work
+from tests.ranks_training import MANY, ROWS, STEPS, Net, batch, work
 from tests.recording import assert_row_holds, norms, read_back
 
 WORLD = 2
@@ -73,14 +73,14 @@ def test_the_training_is_bitwise_that_without_watching(results):
 def test_samples_are_pooled_in_proportion_to_the_sizes(trained):
     seen, ranks = trained("sampled")
     row = seen.row("body", "input", "value", "input", 1)
-    inputs = torch.cat([batch(rank, 1) for rank in range(WORLD)]).numpy()
-    sizes = [rows * 8 for rows in ROWS]
+    inputs = torch.cat([batch(rank, 1, MANY) for rank in range(WORLD)]).numpy()
+    sizes = [MANY * rows * 8 for rows in ROWS]
 
     # 10 of the larger tensor, and as large a share of the smaller.
     assert row["sampled"] == 10 + round(10 / sizes[1] * sizes[0])
     assert row["size"] == sum(sizes)
     assert (row["min"], row["max"]) == (inputs.min(), inputs.max())
-    assert ranks[1]["outputs"][1].shape[0] == ROWS[1]
+    assert ranks[1]["outputs"][1].shape[0] == MANY * ROWS[1]
 
 
 def test_exact_moments_are_those_of_all_elements_of_all_ranks(trained):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorboard_torchexplorer.binning import bin_rows, slot_values
-from tensorboard_torchexplorer.sampling import Sampler, make_plan, walk_indices
+from tensorboard_torchexplorer.sampling import WHOLE, Sampler, make_plan, walk_indices
 from tensorboard_torchexplorer.schema import Status
 
 
@@ -142,7 +142,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("size", [7, 500])
+@pytest.mark.parametrize("size", [7, WHOLE, 5000])
 def test_each_dtype_gives_its_values_and_extremes(dtype, size):
     source = torch.linspace(0, 100, size).round()
     tensor = source.to(dtype)
@@ -151,19 +151,19 @@ def test_each_dtype_gives_its_values_and_extremes(dtype, size):
     truth = truth.to(torch.float64).numpy()
     assert np.isin(values, truth).all()
     assert (row["min"], row["max"]) == (truth.min(), truth.max())
-    assert (slot.size, row["size"], row["sampled"]) == (size, size, min(size, 100))
+    assert (slot.size, row["size"], row["sampled"]) == (size, size, size if size <= WHOLE else 100)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_quantized_tensors_are_read_dequantized():
-    tensor = torch.quantize_per_tensor(torch.arange(300.0), 0.5, 3, torch.qint32)
+    tensor = torch.quantize_per_tensor(torch.arange(3000.0), 0.5, 3, torch.qint32)
     _, values, row = sample(tensor)
-    assert np.isin(values, np.arange(300.0)).all()
-    assert row["max"] == 299
+    assert np.isin(values, np.arange(3000.0)).all()
+    assert row["max"] == 2999
 
 
 def test_float64_beyond_the_range_of_float32():
-    tensor = torch.tensor([1e300, -1e299, 3.0] * 100, dtype=torch.float64)
+    tensor = torch.tensor([1e300, -1e299, 3.0] * 1000, dtype=torch.float64)
     _, values, row = sample(tensor)
     assert set(values) <= {1e300, -1e299, 3.0}
     assert (row["min"], row["max"]) == (-1e299, 1e300)
@@ -183,8 +183,8 @@ def test_non_finite_values_are_counted_in_the_whole_tensor(dtype):
 
 
 def test_a_tensor_of_nothing_but_nan():
-    _, _, row = sample(torch.full((1000,), math.nan))
-    assert (row["nan"], row["counts"].sum()) == (1000, 0)
+    _, _, row = sample(torch.full((2000,), math.nan))
+    assert (row["nan"], row["counts"].sum()) == (2000, 0)
     assert math.isnan(row["min"])
     assert math.isnan(row["mean"])
 
@@ -302,7 +302,7 @@ def test_the_global_random_streams_are_not_touched():
     import random
 
     before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())
-    sample(torch.randn(1000, generator=torch.Generator().manual_seed(1)))
+    sample(torch.randn(5000, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(before[0], torch.get_rng_state())
     np.testing.assert_array_equal(before[1], np.random.get_state()[1])
     assert before[2] == random.getstate()
@@ -312,7 +312,34 @@ def test_records_in_inference_mode_can_be_followed_by_normal_ones():
     sampler = Sampler(10)
     sampler.begin()
     with torch.inference_mode():
-        taken = [sampler.take(torch.ones(20))]
-    taken.append(sampler.take(torch.ones(20)))
+        taken = [sampler.take(torch.ones(2000))]
+    taken.append(sampler.take(torch.ones(2000)))
     slots, host = finished(sampler)
     assert [slot_values(host, slots[number]).sum() for number in taken] == [10, 10]
+
+
+class Refuses(Tensor):
+    """A subclass of the user's that holds values, and can't be copied."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if "copy_" in str(func):
+            raise NotImplementedError("no copies")
+        with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
+            return func(*args, **(kwargs or {}))
+
+
+def test_noted_tensors_are_copied_at_once_and_one_that_fails_costs_no_other_one():
+    sampler = Sampler(100)
+    sampler.begin()
+    good = [torch.randn(4, 3), torch.tensor(2.5), torch.arange(6).reshape(2, 3).T, torch.randn(5).bfloat16()]
+    with torch.no_grad():
+        first = [sampler.take(tensor, later=True) for tensor in good[:2]]
+        bad = sampler.take(Refuses(torch.ones(3)), later=True)
+        rest = [sampler.take(tensor, later=True) for tensor in good[2:]]
+        failed = sampler.copy_noted()
+        assert sampler.copy_noted() == [], "copied twice"
+    assert [(taken, str(error)) for taken, error in failed] == [(bad, "no copies")]
+    slots, host = finished(sampler)
+    for taken, tensor in zip(first + rest, good, strict=True):
+        np.testing.assert_array_equal(slot_values(host, slots[taken]), tensor.double().reshape(-1))

@@ -219,6 +219,7 @@ export const STATUS = [
   'no backward pass completed in this step',
   'a wrapper tensor that holds no plain values',
   'it requires no gradient: data, detached, or made of such',
+  'its memory had been freed: sharded or offloaded',
 ] as const
 
 /**
@@ -245,6 +246,7 @@ export const Status = {
   NO_BACKWARD: 17,
   SUBCLASS: 18,
   REQUIRES_NONE: 19,
+  FREED: 20,
 } as const
 
 /**

@@ -209,6 +209,7 @@ def missing() -> list[str]:
         (torch._C, "_current_graph_task_id"),
         (torch._C, "_current_autograd_node"),
         (Variable._execution_engine, "queue_callback"),
+        (torch, "_foreach_copy_"),
         (torch.nn.Module, "_compiled_call_impl"),
         (torch.nn.Module, "_call_impl"),
         *((torch.nn.Module(), name) for name in _HOOKS),

@@ -45,6 +45,7 @@ STATUS: tuple[str, ...] = (
     "no backward pass completed in this step",
     "a wrapper tensor that holds no plain values",
     "it requires no gradient: data, detached, or made of such",
+    "its memory had been freed: sharded or offloaded",
 )
 """Why a row is blank; `status` 0 means that it is not. Append only: the numbers are on disk."""
 
@@ -72,6 +73,7 @@ class Status:
     NO_BACKWARD = 17
     SUBCLASS = 18
     REQUIRES_NONE = 19
+    FREED = 20
 
 
 HEALTH: tuple[str, ...] = (
