@@ -1,6 +1,6 @@
-/** The build of the tab: one ES module with its style sheet inside, and the licences of what it bundles. In the
- *  mode "report" the same for report files, which bring their records along: those who open the tab itself
- *  need not load what reads them.
+/** The build of the tab: an ES module with its style sheet inside, a second one with what is needed only on demand
+ *  (views/extras.ts), and the licences of what they bundle. In the mode "report" one module for report files, which
+ *  bring their records along: those who open the tab itself need not load what reads them.
  *
  *  Not library mode: that keeps white space (29.4 kB instead of 21.8 kB for a small Preact app). */
 import { minify } from 'terser'
@@ -19,7 +19,7 @@ const tighter: Plugin = {
       const { code } = await minify(chunk.code, {
         module: true,
         ecma: 2020,
-        compress: { passes: 3, keep_fargs: false },
+        compress: { passes: 3, keep_fargs: false, lhs_constants: false },
       })
       if (code === undefined) throw new Error(`${chunk.fileName}: terser gave nothing`)
       chunk.code = code
@@ -27,9 +27,23 @@ const tighter: Plugin = {
   },
 }
 
+/** Vite would fetch style sheets ahead of a file that is loaded later; there are none. */
+const plainImports: Plugin = {
+  name: 'plain-imports',
+  enforce: 'pre',
+  load: {
+    filter: { id: /vite\/preload-helper/ },
+    handler: () => 'export const __vitePreload = (load) => load()',
+  },
+}
+
 export default defineConfig(({ mode }) => ({
-  plugins: [tighter],
-  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+  plugins: [plainImports, tighter],
+  // Shorter than the calls of the automatic runtime, by 0.7 % of the compressed bundle.
+  oxc: {
+    jsx: { runtime: 'classic', pragma: 'jsx', pragmaFrag: 'JsxFragment' },
+    jsxInject: "import { h as jsx, Fragment as JsxFragment } from 'preact'",
+  },
   build: {
     outDir: OUT_DIR,
     emptyOutDir: mode !== 'report',
@@ -38,8 +52,15 @@ export default defineConfig(({ mode }) => ({
     license: { fileName: 'THIRD_PARTY_LICENSES.md' },
     rolldownOptions: {
       input: mode === 'report' ? 'src/report.ts' : 'src/index.ts',
-      preserveEntrySignatures: 'strict',
-      output: { format: 'es', entryFileNames: '[name].js', codeSplitting: false },
+      // The second module takes from the first what both need.
+      preserveEntrySignatures: mode === 'report' ? 'strict' : 'allow-extension',
+      output: {
+        format: 'es',
+        entryFileNames: '[name].js',
+        chunkFileNames: '[name]-[hash].js',
+        codeSplitting: mode !== 'report',
+        minifyInternalExports: false,
+      },
     },
   },
   test: {

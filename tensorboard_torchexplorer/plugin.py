@@ -66,8 +66,9 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         apps: dict[str, Any] = {
             path: Request.application(partial(self._respond, answer)) for path, answer in routes.items()
         }
-        # The only file there is. What a client asks for never becomes a path.
-        apps["/index.js"] = Request.application(partial(self._respond_tab, _tab()))
+        # What a client asks for never becomes a path.
+        for path, script in _scripts().items():
+            apps[path] = Request.application(partial(self._respond_script, script))
         return apps
 
     def is_active(self) -> bool:
@@ -165,7 +166,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         response.set_etag(tag)
         return response
 
-    def _respond_tab(self, script: bytes, request: Request) -> WSGIApplication:
+    def _respond_script(self, script: bytes, request: Request) -> WSGIApplication:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
         tag = hashlib.sha256(script).hexdigest()[:32]
@@ -234,7 +235,11 @@ def _not_modified(tag: str) -> WSGIApplication:
     return application
 
 
-def _tab() -> bytes:
-    """The script of the built tab."""
-    file = resources.files("tensorboard_torchexplorer").joinpath("static", "index.js")
-    return file.read_bytes() if file.is_file() else _NOT_BUILT
+def _scripts() -> dict[str, bytes]:
+    """The scripts of the built tab by route: `/index.js`, and `/extras-<hash>.js`, which it loads later."""
+    static = resources.files("tensorboard_torchexplorer").joinpath("static")
+    scripts = {"/index.js": _NOT_BUILT}
+    for file in static.iterdir() if static.is_dir() else ():
+        if file.name == "index.js" or file.name.startswith("extras-"):
+            scripts[f"/{file.name}"] = file.read_bytes()
+    return scripts

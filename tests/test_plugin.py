@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.base_plugin import TBContext
 from torch.utils.tensorboard import SummaryWriter
+from werkzeug.test import Client
 
-from tensorboard_torchexplorer import backend, events
+from tensorboard_torchexplorer import backend, events, plugin
 from tensorboard_torchexplorer.schema import HEALTH, ROW_FIELDS, Fault, Status
 from tests.plugin_client import Loaded, parse_series
 from tests.records import GraphBuilder, Run, port, resnet, small, vqvae, write
@@ -464,6 +466,25 @@ class TestRequests:
         assert response.headers["Content-Type"].startswith("text/javascript")
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert b"render" in response.data
+
+    def test_the_tab_finds_the_scripts_that_it_loads_later(self, monkeypatch, tmp_path):
+        static = tmp_path / "static"
+        static.mkdir()
+        for name in ("index.js", "extras-a_B-1.js", "report.js", "THIRD_PARTY_LICENSES.md"):
+            (static / name).write_text(f"// {name}")
+        monkeypatch.setattr(plugin.resources, "files", lambda package: tmp_path)
+
+        apps = plugin.TorchExplorerPlugin(TBContext()).get_plugin_apps()
+
+        assert {path for path in apps if "." in path} == {"/index.js", "/extras-a_B-1.js"}
+        assert Client(apps["/extras-a_B-1.js"]).get("/").data == b"// extras-a_B-1.js"
+
+    def test_without_a_build_the_tab_says_so(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(plugin.resources, "files", lambda package: tmp_path)
+
+        apps = plugin.TorchExplorerPlugin(TBContext()).get_plugin_apps()
+
+        assert b"npm run build" in Client(apps["/index.js"]).get("/").data
 
     def test_answers_are_never_sniffed_nor_kept_unasked(self, loaded):
         for route in ROUTES:

@@ -1,5 +1,5 @@
 /** The tab where TensorBoard is met in practice: other addresses, frames, many runs, a server that comes and goes. */
-import type { Page } from '@playwright/test'
+import type { FrameLocator, Page } from '@playwright/test'
 import { type Script, startScript } from './server.ts'
 import { boxOf, expect, Tab, test } from './tab.ts'
 
@@ -48,7 +48,19 @@ for (const kind of ['prefix', 'proxy'] as const) {
     await tab.node('layer1').click()
     await expect(page).toHaveURL(/p\.torchexplorer\.node=layer1/)
     expect(page.url().startsWith(hosts[kind])).toBe(true)
+    await seeHelp(tab.frame, page)
   })
+}
+
+/** The help is in a file of its own, which is asked for with its first use. */
+async function seeHelp(frame: FrameLocator | Page, page: Page): Promise<void> {
+  const asked = page.waitForResponse(/extras-[\w-]+\.js$/)
+  await frame.getByRole('button', { name: 'Keys and help' }).click()
+  expect((await asked).status()).toBe(200)
+  const dialog = frame.getByRole('dialog', { name: 'Keys and help' })
+  await expect(dialog).toContainText('search the whole model')
+  await page.keyboard.press('Escape')
+  await expect(dialog).toHaveCount(0)
 }
 
 /** Opens `page` and has its frame show `source`. */
@@ -64,6 +76,7 @@ test('it works inside TensorBoard in a notebook, a page of another origin', asyn
   const frame = page.frameLocator('iframe').frameLocator('iframe[src*="name=torchexplorer"]')
   await frame.locator('.node-main', { hasText: 'layer1' }).click()
   await expect(frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
+  await seeHelp(frame, page)
   // A frame of another origin may not write to the clipboard: the link is shown instead.
   await frame.getByRole('button', { name: 'Copy link to this view' }).click()
   await expect(frame.getByRole('status').filter({ hasText: 'Copy this link' })).toContainText(
@@ -172,6 +185,8 @@ test('when TensorBoard ends, all stays; when it is back, so is the tab', async (
   await expect(alert).not.toContainText('Bad gateway')
   await expect(picture).toBeVisible()
   await expect(tab.node('layer1')).toBeVisible()
+  await page.getByRole('button', { name: 'Keys and help' }).click()
+  await expect(page.getByRole('status').filter({ hasText: 'could not be loaded' })).toBeVisible()
 
   test.setTimeout(120_000)
   await script.ask('start')
@@ -179,5 +194,6 @@ test('when TensorBoard ends, all stays; when it is back, so is the tab', async (
   await expect(page.getByRole('alert')).toHaveCount(0)
   await tab.node('layer1').click()
   await expect(page.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
+  await seeHelp(page, page)
   expect(problems.splice(0).filter((problem) => !problem.includes('502'))).toEqual([])
 })

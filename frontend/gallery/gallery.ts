@@ -3,4 +3,4 @@ import { findHost } from '../src/host.ts'
 import { show } from '../src/show.ts'
 import { sampleApi } from './samples.ts'
 
-show(sampleApi(), findHost())
+show(sampleApi(), findHost(), () => import('../src/views/extras.ts'))

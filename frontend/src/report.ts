@@ -4,12 +4,13 @@ import { ownHost } from './host.ts'
 import { REPORT_ID } from './schema.ts'
 import { show } from './show.ts'
 import { message } from './state/resource.ts'
+import * as extras from './views/extras.ts'
 
 async function render(records: Element): Promise<void> {
   const text = records.textContent ?? ''
   records.remove()
   try {
-    show(await reportApi(text), ownHost())
+    show(await reportApi(text), ownHost(), async () => extras)
   } catch (error) {
     document.body.textContent = message(error)
   }

@@ -5,8 +5,10 @@ import type { Host } from './host.ts'
 import { createStore } from './state/store.ts'
 import css from './style/app.css?inline'
 import { App } from './views/app.tsx'
+import { type Extras, extrasFrom } from './views/later.ts'
 
-export function show(api: Api, host: Host): void {
+export function show(api: Api, host: Host, loadExtras: () => Promise<Extras>): void {
+  extrasFrom(loadExtras)
   document.documentElement.lang = 'en'
   if (document.querySelector('meta[name=viewport]') === null) {
     const viewport = document.createElement('meta')

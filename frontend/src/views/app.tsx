@@ -2,25 +2,16 @@
 import { effect, useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { graphSvg } from '../export/svg.ts'
-import { measureText } from '../graph/measure.ts'
-import { pictureOf } from '../graph/picture.ts'
-import { sceneOf } from '../graph/scene.ts'
-import { foldScene } from '../graph/stacks.ts'
-import { fillOf, tintOf } from '../graph/tint.ts'
-import { titleOf } from '../state/panels.ts'
 import { latest } from '../state/resource.ts'
 import type { Store } from '../state/store.ts'
 import { applyTheme } from '../theme.ts'
 import { Board } from './board.tsx'
 import { StoreContext, useStore } from './context.ts'
 import { dragged } from './drag.ts'
-import { foldChoices } from './folds.ts'
 import { GraphPane } from './graph.tsx'
 import { Header } from './header.tsx'
-import { Help } from './help.tsx'
+import { extras, withExtras } from './later.ts'
 import { ProbeTip } from './probe.tsx'
-import { saveSvg, saveSvgAsPng } from './save.ts'
 import { Search } from './search.tsx'
 import { Failure, NoRuns, Waiting } from './states.tsx'
 import { moveStep, Timeline } from './timeline.tsx'
@@ -56,6 +47,11 @@ function Explorer(): JSX.Element {
   const close = (): void => {
     open.value = null
   }
+  const help = (): void => {
+    void withExtras(store, () => {
+      open.value = 'help'
+    })
+  }
   useEffect(() => {
     const keys = (event: KeyboardEvent): void => {
       if (open.value !== null || document.querySelector('dialog[open]') !== null) return
@@ -66,7 +62,7 @@ function Explorer(): JSX.Element {
       if (control && event.key.toLowerCase() === 'k') open.value = 'search'
       else if (typing || control || event.altKey) return
       else if (event.key === '/') open.value = 'search'
-      else if (event.key === '?') open.value = 'help'
+      else if (event.key === '?') help()
       else if (event.key === '[') moveStep(store, -1)
       else if (event.key === ']') moveStep(store, 1)
       else return
@@ -76,12 +72,13 @@ function Explorer(): JSX.Element {
     return () => window.removeEventListener('keydown', keys)
   }, [])
   const problem = store.entry.value?.problem ?? ''
+  const Help = extras.value?.Help
   return (
     <div class="app">
       <Header
         onSearch={() => (open.value = 'search')}
-        onHelp={() => (open.value = 'help')}
-        onSaveGraph={(kind) => saveGraph(store, kind)}
+        onHelp={help}
+        onSaveGraph={(kind) => withExtras(store, ({ saveGraph }) => saveGraph(store, kind))}
       />
       <RunsFailure />
       {problem !== '' ? (
@@ -93,7 +90,7 @@ function Explorer(): JSX.Element {
       )}
       <Timeline />
       {open.value === 'search' && <Search onClose={close} />}
-      {open.value === 'help' && <Help onClose={close} />}
+      {open.value === 'help' && Help && <Help onClose={close} />}
       <ProbeTip />
       <Ghost />
       <Notice />
@@ -195,17 +192,4 @@ function Notice(): JSX.Element {
       )}
     </div>
   )
-}
-
-function saveGraph(store: Store, kind: 'svg' | 'png'): void {
-  const level = latest(store.level.state.value)
-  if (level === undefined) return
-  const theme = store.host.theme.value
-  const scene = foldScene(sceneOf(level, measureText), level, foldChoices(level), new Set(), measureText)
-  const picture = pictureOf(scene, store.preferences.value.dataEdges)
-  const health = latest(store.health.state.value)
-  const svg = graphSvg(picture, theme, fillOf(health === undefined ? null : tintOf(health), theme))
-  const title = `${level.model} ${titleOf(level.node.id)}`
-  if (kind === 'svg') saveSvg(svg, title)
-  else void saveSvgAsPng(svg, picture.width, picture.height, title)
 }

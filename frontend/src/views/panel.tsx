@@ -12,9 +12,8 @@ import { counterpart, type Store } from '../state/store.ts'
 import { useStore } from './context.ts'
 import { Dialog, IconButton, Popover, Switch } from './controls.tsx'
 import { followDrag } from './drag.ts'
-import { saveCsv, savePanelPicture } from './save.ts'
+import { extras, withExtras } from './later.ts'
 import { Failure } from './states.tsx'
-import { DataTable } from './table.tsx'
 import { type Loaded, Tensors } from './tensors.tsx'
 
 const PAD = 12
@@ -58,6 +57,7 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
     next?.focus({ preventScroll: true })
   }
   const column = panel.column % columns
+  const DataTable = extras.value?.DataTable
   return (
     <article
       ref={root}
@@ -102,17 +102,23 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
                 />
                 <Item text="Move up" act={() => move(0, -1)} close={close} />
                 <Item text="Move down" act={() => move(0, 1)} close={close} />
-                <Item text="Data table" act={() => (open.value = 'table')} close={close} />
+                <Item
+                  text="Data table"
+                  act={() => withExtras(store, () => (open.value = 'table'))}
+                  close={close}
+                />
                 <Item
                   text="Save as PNG"
                   disabled={first === undefined}
-                  act={() => savePanelPicture(root.current, title)}
+                  act={() =>
+                    withExtras(store, ({ savePanelPicture }) => savePanelPicture(root.current, title))
+                  }
                   close={close}
                 />
                 <Item
                   text="Save as CSV"
                   disabled={first === undefined}
-                  act={() => saveCsv(loaded, title)}
+                  act={() => withExtras(store, ({ saveCsv }) => saveCsv(loaded, title))}
                   close={close}
                 />
               </ul>
@@ -123,7 +129,9 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
       </header>
       <PanelBody held={held} width={width - 2 * PAD - 2} height={PLOT_HEIGHT} />
       {open.value === 'full' && <FullPanel panel={panel} onClose={() => (open.value = null)} />}
-      {open.value === 'table' && <DataTable title={title} held={held} onClose={() => (open.value = null)} />}
+      {open.value === 'table' && DataTable && (
+        <DataTable title={title} held={held} onClose={() => (open.value = null)} />
+      )}
     </article>
   )
 }

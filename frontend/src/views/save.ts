@@ -1,6 +1,16 @@
 /** Files for the user: pictures and tables of what is on screen. */
 import type { History } from '../api/decode.ts'
 import { historiesCsv } from '../export/csv.ts'
+import { graphSvg } from '../export/svg.ts'
+import { measureText } from '../graph/measure.ts'
+import { pictureOf } from '../graph/picture.ts'
+import { sceneOf } from '../graph/scene.ts'
+import { foldScene } from '../graph/stacks.ts'
+import { fillOf, tintOf } from '../graph/tint.ts'
+import { titleOf } from '../state/panels.ts'
+import { latest } from '../state/resource.ts'
+import type { Store } from '../state/store.ts'
+import { foldChoices } from './folds.ts'
 
 /** Larger canvases come out empty in some browsers. */
 const MOST_PIXELS = 16_384
@@ -9,14 +19,25 @@ export function saveCsv(histories: readonly { run: string; history: History }[],
   save(new Blob([historiesCsv(histories)], { type: 'text/csv' }), `${title}.csv`)
 }
 
-export function saveSvg(svg: string, title: string): void {
-  save(new Blob([svg], { type: 'image/svg+xml' }), `${title}.svg`)
+/** The level that is shown, whole. */
+export async function saveGraph(store: Store, kind: 'svg' | 'png'): Promise<void> {
+  const level = latest(store.level.state.value)
+  if (level === undefined) return
+  const theme = store.host.theme.value
+  const scene = foldScene(sceneOf(level, measureText), level, foldChoices(level), new Set(), measureText)
+  const picture = pictureOf(scene, store.preferences.value.dataEdges)
+  const health = latest(store.health.state.value)
+  const fill = fillOf(health === undefined ? null : tintOf(health), theme)
+  const svg = new Blob([graphSvg(picture, theme, fill)], { type: 'image/svg+xml' })
+  const title = `${level.model} ${titleOf(level.node.id)}`
+  if (kind === 'svg') save(svg, `${title}.svg`)
+  else await saveSvgAsPng(svg, picture.width, picture.height, title)
 }
 
 /** Twice the size, unless that is too large. */
-export async function saveSvgAsPng(svg: string, width: number, height: number, title: string): Promise<void> {
+async function saveSvgAsPng(svg: Blob, width: number, height: number, title: string): Promise<void> {
   const image = new Image()
-  const address = URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' }))
+  const address = URL.createObjectURL(svg)
   try {
     image.src = address
     await image.decode()
