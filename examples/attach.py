@@ -9,9 +9,8 @@ very same tensor, and does nothing while nobody watches.
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import batches, digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -51,11 +50,7 @@ class PatchClassifier(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
-    parser.add_argument("--logdir", default="runs/attach", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "attach", steps=600).parse_args()
 
     torch.manual_seed(0)
     train, test = digits()

@@ -14,6 +14,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from command_line import command_line
 from data import batches, digits
 from torch import nn
 from torch.distributed.run import main as torchrun
@@ -62,14 +63,11 @@ def train(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
-    parser.add_argument("--logdir", default="runs/ddp", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "ddp", steps=300).parse_args()
     if "RANK" in os.environ:  # set by torchrun
         train(options)
     else:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would do, with a warning
         torchrun(["--standalone", "--nproc-per-node", "2", __file__, *sys.argv[1:]])
 
 

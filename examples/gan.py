@@ -9,9 +9,8 @@ generator, then on real and on made images. Of several forwards in a step the fi
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import batches, digits
 from torch import Tensor, nn
 from torch.nn import functional
@@ -66,11 +65,7 @@ def judged(logits: Tensor, real: bool) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600, help="updates of each model (default 600)")
-    parser.add_argument("--logdir", default="runs/gan", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "gan", steps=600).parse_args()
 
     torch.manual_seed(0)
     train, _ = digits()

@@ -8,10 +8,10 @@ output layer that shares its weight with the embedding.
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import torch
+from command_line import command_line
 from data import batches, docstrings
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -22,11 +22,7 @@ LENGTH = 128  # bytes of context
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
-    parser.add_argument("--logdir", default="runs/gpt", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "gpt", steps=600).parse_args()
 
     torch.manual_seed(0)
     text = torch.frombuffer(bytearray("\n\n".join(docstrings()).encode()), dtype=torch.uint8).long()

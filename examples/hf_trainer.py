@@ -8,10 +8,10 @@ optimizer uses them: summed over the accumulated batches, and clipped.
 
 from __future__ import annotations
 
-import argparse
 import os
 
 import torch
+from command_line import command_line
 from data import docstrings
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
@@ -27,11 +27,7 @@ def examples(text: Tensor) -> list[dict[str, Tensor]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
-    parser.add_argument("--logdir", default="runs/hf_trainer", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "hf_trainer", steps=300).parse_args()
 
     torch.manual_seed(0)
     text = torch.frombuffer(bytearray("\n\n".join(docstrings()).encode()), dtype=torch.uint8).long()
@@ -53,6 +49,7 @@ def main() -> None:
         eval_steps=100,
         save_strategy="no",
         report_to="tensorboard",
+        dataloader_pin_memory=torch.cuda.is_available(),  # else torch warns
     )
     trainer = Trainer(
         model,

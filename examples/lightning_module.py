@@ -8,10 +8,11 @@ The validation at the end of each epoch is a series beside that of the training;
 
 from __future__ import annotations
 
-import argparse
+import math
 
 import lightning
 import torch
+from command_line import command_line
 from data import digits
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
@@ -51,16 +52,14 @@ class Classifier(lightning.LightningModule):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
-    parser.add_argument("--logdir", default="runs/lightning_module", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "lightning_module", steps=300).parse_args()
 
     lightning.seed_everything(0)
     train, test = digits()
+    loader = DataLoader(train, batch_size=32, shuffle=True, drop_last=True)
     trainer = lightning.Trainer(
         max_steps=options.steps,
+        max_epochs=math.ceil(options.steps / len(loader)),
         gradient_clip_val=1.0,
         logger=TensorBoardLogger(options.logdir, name=None, version=""),
         callbacks=[ExplorerCallback(log_freq=options.log_freq, epochs=True)],
@@ -68,7 +67,6 @@ def main() -> None:
         log_every_n_steps=1,
     )
     model = Classifier()
-    loader = DataLoader(train, batch_size=32, shuffle=True, drop_last=True)
     trainer.fit(model, loader, DataLoader(test, batch_size=len(test)))
 
     model.eval()

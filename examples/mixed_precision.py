@@ -8,9 +8,8 @@ the loss is divided out of the gradients again, so that they can be compared fro
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import batches, digits
 from torch import nn
 from torch.utils.data import DataLoader
@@ -28,11 +27,7 @@ def convolution(channels_in: int, channels: int) -> nn.Sequential:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=400, help="optimizer steps (default 400)")
-    parser.add_argument("--logdir", default="runs/mixed_precision", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "mixed_precision", steps=400).parse_args()
 
     torch.manual_seed(0)
     device, dtype = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.bfloat16)

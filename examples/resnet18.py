@@ -9,9 +9,8 @@ neither needs any change in order to be watched.
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import batches, digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -78,10 +77,7 @@ def accuracy(model: nn.Module, images: Dataset) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=400, help="optimizer steps (default 400)")
-    parser.add_argument("--logdir", default="runs/resnet18", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=5, help="watch each how-many-th step (default 5)")
+    parser = command_line(__doc__, "resnet18", steps=400, log_freq=5)
     parser.add_argument("--width", type=int, default=16, help="channels of the first stage (ImageNet: 64)")
     options = parser.parse_args()
 

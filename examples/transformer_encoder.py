@@ -10,9 +10,8 @@ graph, and integers and booleans have no gradient: their panels say so.
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import as_bytes, batches, docstrings
 from torch import Tensor, nn
 from torch.nn import functional
@@ -55,11 +54,7 @@ def kind(character: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
-    parser.add_argument("--logdir", default="runs/transformer_encoder", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
-    options = parser.parse_args()
+    options = command_line(__doc__, "transformer_encoder", steps=600).parse_args()
 
     torch.manual_seed(0)
     texts = torch.stack([as_bytes(text, LENGTH) for text in docstrings()])

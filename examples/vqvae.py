@@ -11,9 +11,8 @@ missing and the encoder's gradient norms show the commitment loss alone.
 
 from __future__ import annotations
 
-import argparse
-
 import torch
+from command_line import command_line
 from data import batches, digits
 from torch import Tensor, nn
 from torch.nn import functional
@@ -68,10 +67,7 @@ class VQVAE(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default 600)")
-    parser.add_argument("--logdir", default="runs/vqvae", help="where the event file goes")
-    parser.add_argument("--log-freq", type=int, default=10, help="watch each how-many-th step (default 10)")
+    parser = command_line(__doc__, "vqvae", steps=600)
     parser.add_argument("--quantizer", choices=["straight-through", "hard"], default="straight-through")
     options = parser.parse_args()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "matrix"
 
-# What depends on versions: the hooks into torch, trainings of every kind, event files, servers. No browser, no
+# What depends on versions: hooks into torch, trainings of every kind, event files, servers. No browser, no
 # trainers, nothing that only waits.
 TESTS = (
     "tests/test_cases_capture.py",
