@@ -26,6 +26,19 @@ def version() -> str:
     return found[1]
 
 
+def long_description() -> str:
+    """The README for a page that has neither its pictures nor the files it leads to, such as PyPI's: without
+    the former, and with the names of the latter. Links within the page and to the web stay."""
+
+    def named(link: re.Match[str]) -> str:
+        return link["text"] if link["text"] == link["file"] else f"{link['text']} ({link['file']})"
+
+    text = (HERE / "README.md").read_text("utf-8")
+    elsewhere = r"\((?!https?://|#)(?P<file>[^)\s#]+)[^)\s]*\)"
+    text = re.sub(rf"^!\[[^\]]*\]{elsewhere}\n\n", "", text, flags=re.M)
+    return re.sub(rf"\[(?P<text>[^\]]+)\]{elsewhere}", named, text)
+
+
 class BuildWithTab(build_py):
     """`build_py` that won't make a package without its tab."""
 
@@ -61,7 +74,7 @@ setup(
     name="tensorboard-torchexplorer",
     version=version(),
     description="A TensorBoard tab that shows what happens inside a PyTorch model while it trains",
-    long_description=(HERE / "README.md").read_text("utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE", "tensorboard_torchexplorer/static/THIRD_PARTY_LICENSES.md"],

@@ -132,6 +132,24 @@ def test_pypi_would_take_them(dist):
     python("-m", "twine", "check", "--strict", *map(str, dist.iterdir()), cwd=dist)
 
 
+def test_the_page_on_pypi_has_no_links_to_files_that_are_not_there(wheel):
+    """Its text is that of the README all the same, and its code unchanged."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        shown = Parser().parsestr(archive.read(name).decode()).get_payload()
+    readme = (ROOT / "README.md").read_text("utf-8")
+    fence = re.compile(r"^```.*?^```$", re.M | re.S)
+    links = re.findall(r"\]\(([^)]*)\)", fence.sub("", shown))
+
+    assert all(link.startswith(("https://", "#")) for link in links)
+    assert "](docs/" in readme
+    assert "![" not in shown
+    assert fence.findall(shown) == fence.findall(readme)
+    assert re.findall(r"^#+ .*", shown, re.M) == re.findall(r"^#+ .*", readme, re.M)
+    assert "With pictures and what to look for: docs/heat-maps.md." in shown
+    assert "\nRecords (docs/records.md) says " in shown
+
+
 def test_the_licenses_of_the_bundled_javascript_are_in_both(dist, wheel):
     (sdist,) = dist.glob("*.tar.gz")
     name = "tensorboard_torchexplorer/static/THIRD_PARTY_LICENSES.md"
