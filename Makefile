@@ -4,7 +4,7 @@
 # make check   everything that only reads the code: ruff, mypy, tsc, Biome
 # make test    all of it: the checks, pytest, vitest, the bundle and the tab in a real browser
 # make bench   what watching and its records cost, beside other tools (which it installs); large models, many panels
-# make matrix  the core of the tests under each combination of versions that is said to work (hours, 20 GB)
+# make matrix  the core of the tests under each combination of versions that is said to work (hours, 6 GB)
 # make clean   all of the above away again; event files in runs/ stay
 #
 # Needs Python 3.10 or newer, and for test, check and setup Node 20.19 or newer with npm. Chromium and
