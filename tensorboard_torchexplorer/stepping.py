@@ -7,9 +7,11 @@ the user's optimizers and scalers, which stay picklable.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from functools import wraps
+from types import CodeType, FrameType
 from typing import Any, Protocol
 
 import torch
@@ -42,8 +44,15 @@ class Follower(Protocol):
 _FOLLOWERS: weakref.WeakSet[Any] = weakref.WeakSet()
 """They look at parameters, so they are told out of sight of the user's function modes and subclasses."""
 
+_STEP: CodeType = Optimizer.profile_hook_step(lambda: None).__code__
+"""The code that torch puts around the step of each class of optimizers."""
+
 _UNDO: list[Callable[[], None]] = []
 _STEPPED: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+_BEGUN: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+_NESTED: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+"""Optimizers whose step has begun, and those that have called a step within it: a class with a step of its
+own calls that of its base, and torch calls the hooks for both. Either may have ended with an error."""
 
 
 def follow(follower: Follower) -> None:
@@ -70,10 +79,14 @@ def unfollow(follower: Follower) -> None:
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
-        closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None  # after self
-        with without_torch_function():
-            for follower in list(_FOLLOWERS):
-                follower.before_step(optimizer, closure)
+        if optimizer in _BEGUN and _is_nested(optimizer):
+            _NESTED.add(optimizer)
+        else:
+            _BEGUN.add(optimizer)
+            closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None  # after self
+            with without_torch_function():
+                for follower in list(_FOLLOWERS):
+                    follower.before_step(optimizer, closure)
         if region is not None:
             set_callback(region)
 
@@ -82,12 +95,26 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         region = set_callback(None)
-        _STEPPED.add(optimizer)
-        with without_torch_function():
-            for follower in list(_FOLLOWERS):
-                follower.after_step(optimizer)
+        if not (optimizer in _NESTED and _is_nested(optimizer)):
+            _BEGUN.discard(optimizer)
+            _NESTED.discard(optimizer)
+            _STEPPED.add(optimizer)
+            with without_torch_function():
+                for follower in list(_FOLLOWERS):
+                    follower.after_step(optimizer)
         if region is not None:
             set_callback(region)
+
+
+def _is_nested(optimizer: Optimizer) -> bool:
+    """Whether the step whose hook runs is one within another of the same optimizer."""
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    while frame is not None:
+        if frame.f_code is _STEP:
+            steps += frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

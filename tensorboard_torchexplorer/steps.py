@@ -166,8 +166,11 @@ class Steps:
 
     def finish(self, record: Record) -> None:
         """The step of the record has ended, without an optimizer."""
-        if not record.parameters:
-            record.take_parameters(self._options.excluded)
+        try:
+            if not record.parameters:
+                record.take_parameters(self._options.excluded)
+        except Exception as error:
+            self._recording.faults.report("", "the parameters", error)
         self._recording.finish(record, self.forwards)
 
     # --- optimizers ------------------------------------------------------------------------------

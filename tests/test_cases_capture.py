@@ -10,6 +10,7 @@ import dataclasses
 import io
 import itertools
 import pickle
+import tempfile
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -17,9 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from neutrality import Observed
+from neutrality import train as train_and_note
 from recording import Recorded, assert_row_holds, norms, record
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
 from tensorboard_torchexplorer.schema import Status
@@ -75,6 +78,18 @@ def edges(recorded: Recorded, level: str = ".") -> set[str]:
 
 def modules(recorded: Recorded) -> dict[str, Any]:
     return {module.path: module for module in recorded.graph.modules}
+
+
+def observed(build: Callable[[], tuple[nn.Module, Callable[[Any], Any]]]) -> tuple[Observed, Observed]:
+    """What an unwatched and a watched training leave behind."""
+    plain = train_and_note(build)
+    with tempfile.TemporaryDirectory() as folder, ExplorerWriter(folder) as writer:
+        watched = train_and_note(build, lambda model: writer.watch(model, log_freq=1), writer.unwatch)
+    return plain, watched
+
+
+def pruned(layer: nn.Linear) -> nn.Linear:
+    return prune.l1_unstructured(layer, "weight", 0.5)
 
 
 class Lambda(nn.Module):
@@ -532,25 +547,97 @@ def test_c18_weight_norm_is_named_by_its_module():
     assert recorded.status("0/parametrizations.weight", "output", "grad", "output") == Status.OK
 
 
+@pytest.mark.parametrize("parametrize_", [parametrizations.orthogonal, parametrizations.spectral_norm])
+def test_c18_the_new_kind_shows_both_weights(parametrize_):
+    torch.manual_seed(0)
+    model = nn.Sequential(parametrize_(nn.Linear(4, 4)), nn.ReLU())
+    twin = copy.deepcopy(model)
+    wanted: dict[str, Tensor] = {}
+    made = twin[0].parametrizations.weight
+    made.register_forward_hook(
+        lambda m, args, weight: wanted.update(weight=weight, kept=weight.retain_grad())
+    )
+    squared(twin).backward()
+
+    recorded = train(model)
+
+    assert recorded.ids()[:3] == [".", "0", "0/parametrizations.weight"]
+    assert modules(recorded)["0"].class_name == "Linear"
+    assert "parametrized: weight by" in modules(recorded)["0"].flags[0]
+    node = "0/parametrizations.weight"
+    assert_row_holds(recorded.row(node, "output", "value", "output"), wanted["weight"])
+    assert_row_holds(recorded.row(node, "output", "grad", "output"), norms(wanted["weight"].grad), rel=1e-5)
+    row = recorded.row("0.parametrizations.weight", "param", "grad", "original")
+    assert_row_holds(row, made.original.grad, rel=1e-5)
+
+
+class Noise(nn.Module):
+    """Counts its runs, and draws a number in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, weight: Tensor) -> Tensor:
+        self.runs += 1
+        return weight + torch.rand(()) * 0.1
+
+
+def test_c18_nothing_but_the_model_runs_a_parametrization():
+    """`Linear.extra_repr` looks whether there is a bias."""
+
+    def build() -> tuple[nn.Module, Callable[[Any], Any]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Conv1d(6, 6, 1))
+        for layer in model:
+            parametrize.register_parametrization(layer, "bias", Noise(), unsafe=True)
+        return model, squared
+
+    plain, watched = observed(build)
+
+    assert watched.differences(plain) == {}
+
+
+@pytest.mark.parametrize(
+    ("broken", "shown"),
+    [(lambda: 1 / 0, "extra_repr() raised ZeroDivisionError"), (lambda: None, "NoneType")],
+)
+def test_what_describes_a_module_may_fail(broken, shown):
+    class Odd(nn.Linear):
+        def extra_repr(self) -> str:
+            return broken()
+
+    recorded = train(nn.Sequential(Odd(4, 4), nn.ReLU()))
+
+    assert shown in modules(recorded)["0"].extra[0][1]
+    assert recorded.status("0", "param", "grad", "weight") == Status.OK
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
-@pytest.mark.parametrize("old", [nn.utils.weight_norm, nn.utils.spectral_norm])
-def test_c18_the_old_kind_by_hooks(old):
+@pytest.mark.parametrize(
+    ("old", "flag", "names"),
+    [
+        (nn.utils.weight_norm, "WeightNorm", {"bias", "weight_g", "weight_v"}),
+        (nn.utils.spectral_norm, "SpectralNorm", {"bias", "weight_orig"}),
+        (pruned, "L1Unstructured", {"bias", "weight_orig"}),
+    ],
+)
+def test_c18_the_old_kind_by_hooks(old, flag, names):
     model = nn.Sequential(old(nn.Linear(4, 4)), nn.ReLU())
 
     recorded = train(model, steps=2)
 
     entry = modules(recorded)["0"]
     assert entry.class_name == "Linear"
-    assert entry.flags == [{"weight_norm": "WeightNorm", "spectral_norm": "SpectralNorm"}[old.__name__]]
-    names = {p.name for p in entry.parameters}
-    assert names == {"bias", "weight_g", "weight_v"} or names == {"bias", "weight_orig"}
+    assert entry.flags == [flag]
+    assert {p.name for p in entry.parameters} == names
     for name in names:
         assert recorded.status("0", "param", "grad", name) == Status.OK
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
 @pytest.mark.parametrize("checkpointed", [False, True])
-@pytest.mark.parametrize("old", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.parametrize("old", [nn.utils.weight_norm, nn.utils.spectral_norm, pruned])
 def test_c18_the_old_kind_shows_the_weight_in_effect(old, checkpointed):
     class Net(nn.Module):
         def __init__(self) -> None:

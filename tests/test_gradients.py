@@ -608,6 +608,43 @@ def test_two_optimizers_of_one_model_share_a_step():
     assert_parameter_gradients(record(train), wanted)
 
 
+class Clipped(torch.optim.AdamW):
+    """Does something before the step of its base; the second of its steps fails within that."""
+
+    calls = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.calls += 1
+        if self.calls == 2:
+            self.param_groups[0]["lr"] = "fails"
+            try:
+                return super().step(closure)
+            finally:
+                self.param_groups[0]["lr"] = 1e-3
+        return super().step(closure)
+
+
+def test_the_step_of_a_base_class_is_no_step_of_its_own():
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # torch puts hooks around a class with its first
+    model, wanted = Skip(), []
+
+    def train(writer):
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = Clipped(model.parameters(), lr=1e-3)
+        for step in range(4):
+            squared(model).backward()
+            if step == 1:
+                with pytest.raises(TypeError):
+                    optimizer.step()
+            else:
+                wanted.append(grads(model))
+                optimizer.step()
+                assert watch.step == len(wanted)
+            optimizer.zero_grad()
+
+    assert_parameter_gradients(record(train), wanted)
+
+
 def test_frozen_layers_unfrozen_and_adapters_added_later():
     model, wanted = Skip(), []
     model.first.requires_grad_(False)

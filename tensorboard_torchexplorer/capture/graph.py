@@ -194,13 +194,13 @@ class GraphBuilder:
         path = survey.paths[module]
         index = self.module_of.get(path)
         if index is None:
-            index = self.module_of[path] = len(self.modules)
             self.modules.append(survey.entry(module, self._excluded(path, module)))
+            index = self.module_of[path] = len(self.modules) - 1
             self.changed = True
             self._module_series(index)
         elif path in self._outdated:
-            self._outdated.discard(path)
             entry = survey.entry(module, self._excluded(path, module))
+            self._outdated.discard(path)
             self.modules[index] = replace(entry, parameters=self.modules[index].parameters)
             self._renew_parameters(index, entry.parameters)
             self._module_series(index)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
 
 from ..schema import Module, Parameter
 from .by_module import ByModule
@@ -52,7 +53,7 @@ class Survey:
         if excluded:
             marks.append("excluded")
         container = self.containers.get(path, "")
-        return Module(path, name, split_extra(module.extra_repr()), self.parameters(module), marks, container)
+        return Module(path, name, split_extra(_extra_repr(module)), self.parameters(module), marks, container)
 
     def parameters(self, module: nn.Module) -> list[Parameter]:
         """The immediate parameters of a module, in order, without those that are None."""
@@ -169,18 +170,48 @@ def _class_name(module: nn.Module) -> tuple[str, list[str]]:
             for name, chain in steps.items()
         ]
         return parametrize.type_before_parametrizations(module).__name__, marks
-    return class_before_sharding(module).__name__, [type(hook).__name__ for hook in _norms(module)]
+    return class_before_sharding(module).__name__, [type(hook).__name__ for hook in _makers(module)]
 
 
-def _norms(module: nn.Module) -> list[Any]:
-    """The hooks of torch's old `weight_norm` and `spectral_norm`."""
+def _extra_repr(module: nn.Module) -> str:
+    """`extra_repr()`, or what is wrong with it. Where it looks at a parametrized weight, no parametrization
+    runs: those may draw random numbers or count their runs."""
+    try:
+        text = _without_parametrizations(module).extra_repr()
+    except Exception as error:
+        return f"extra_repr() raised {type(error).__name__}"
+    return text if isinstance(text, str) else f"extra_repr() gave {type(text).__name__}"
+
+
+def _without_parametrizations(module: nn.Module) -> nn.Module:
+    """The module, or one like it that holds the original tensors in the place of parametrized ones."""
+    if isinstance(module, torch.jit.ScriptModule) or not parametrize.is_parametrized(module):
+        return module
+    plain: nn.Module = object.__new__(parametrize.type_before_parametrizations(module))
+    plain.__dict__.update(module.__dict__)
+    chains: Any = module.parametrizations
+    originals = {name: next(iter(chain._parameters.values()), None) for name, chain in chains.items()}
+    plain.__dict__["_parameters"] = {**module._parameters, **originals}
+    return plain
+
+
+def _makers(module: nn.Module) -> list[Any]:
+    """The hooks that make a weight before each call: of torch's old `weight_norm` and `spectral_norm`, and of
+    its pruning."""
     hooks: Iterable[Any] = module._forward_pre_hooks.values()
-    return [hook for hook in hooks if type(hook).__name__ in ("WeightNorm", "SpectralNorm")]
+    return [
+        hook
+        for hook in hooks
+        if type(hook).__name__ in ("WeightNorm", "SpectralNorm") or isinstance(hook, BasePruningMethod)
+    ]
 
 
 def weights_in_effect(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """What the old norms have made of their parts for the call that begins: an attribute, no parameter."""
-    found = [(hook.name, getattr(module, hook.name, None)) for hook in _norms(module)]
+    """What these hooks have made for the call that begins: attributes, no parameters."""
+    found = []
+    for hook in _makers(module):
+        name = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name
+        found.append((name, getattr(module, name, None)))
     return [(name, weight) for name, weight in found if isinstance(weight, Tensor)]
 
 
