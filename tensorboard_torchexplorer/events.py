@@ -3,7 +3,7 @@ module that knows bytes.
 
 Tags, the model's name last so that it may hold any character:
 
-    torchexplorer/graph/<model>             zlib JSON of `schema.Graph`, again whenever the graph grew
+    torchexplorer/graph/<model>             zlib JSON of `schema.Graph` in columns, again whenever it grew
     torchexplorer/<phase>/rows.<k>/<model>  the rows of shard k, see `rows`
     torchexplorer/<phase>/health/<model>    one number per node and statistic, see `encode_health`
     torchexplorer/<phase>/index/<model>     zlib JSON of `schema.StepInfo`
@@ -19,8 +19,9 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_UINT8
 
 from tensorboard_torchexplorer import schema, schema_json
+from tensorboard_torchexplorer.columns import column
 from tensorboard_torchexplorer.rows import MAX_BINS, MAX_ROWS, DecodeError, Rows, encode_rows, row_dtype
 from tensorboard_torchexplorer.schema_json import NewerVersionError
 
@@ -57,6 +59,9 @@ MAX_GRAPH_BYTES = 256 << 20
 MAX_INFO_BYTES = 16 << 20
 MAX_NODES = 1 << 20
 MAX_SHARDS = 1 << 20
+
+_GRAPH_VERSION = 2
+"""Of a stored graph: 1 is `schema.Graph` as it stands, 2 has its long lists in columns, see `columns`."""
 
 _HEALTH_HEADER = struct.Struct("<BBI")
 _HEALTH_VERSION = 1
@@ -143,12 +148,12 @@ def stored_version(plugin_content: bytes) -> int:
 
 
 def encode_graph(graph: schema.Graph) -> bytes:
-    return zlib.compress(schema_json.dumps(graph), 1)
+    return zlib.compress(schema_json.dumps_in_columns(graph, _GRAPH_VERSION), 1)
 
 
 def decode_graph(payload: bytes) -> schema.Graph:
     """Raises DecodeError, or NewerVersionError for a graph of a later version."""
-    graph = _loads(schema.Graph, payload, MAX_GRAPH_BYTES)
+    graph = replace(_loads(schema.Graph, payload, MAX_GRAPH_BYTES, _GRAPH_VERSION), version=schema.VERSION)
     try:
         _check_graph(graph)
     except (DecodeError, IndexError) as error:
@@ -221,9 +226,11 @@ def _value(tag: str, payload: bytes) -> Any:
     return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
 
 
-def _loads(kind: type[schema_json.Parsed], payload: bytes, limit: int) -> schema_json.Parsed:
+def _loads(
+    kind: type[schema_json.Parsed], payload: bytes, limit: int, newest: int = schema.VERSION
+) -> schema_json.Parsed:
     try:
-        return schema_json.loads(kind, _inflate(payload, limit))
+        return schema_json.loads(kind, _inflate(payload, limit), newest)
     except schema_json.ShapeError as error:
         raise DecodeError(str(error)) from None
 
@@ -248,35 +255,40 @@ def _check_graph(graph: schema.Graph) -> None:
         raise DecodeError(f"{graph.bins} bins")
     if not nodes or nodes > MAX_NODES:
         raise DecodeError(f"{nodes} nodes")
-    if graph.nodes[0].id != schema.ROOT_ID or graph.nodes[0].parent != -1:
+    ids, parents = column(graph.nodes, "id"), column(graph.nodes, "parent")
+    if ids[0] != schema.ROOT_ID or parents[0] != -1:
         raise DecodeError("the first node is not the root")
-    if len({node.id for node in graph.nodes}) != nodes:
+    if len(set(ids)) != nodes:
         raise DecodeError("two nodes have the same id")
-    for index, node in enumerate(graph.nodes):
-        if not 0 <= node.module < modules:
-            raise DecodeError(f"node {index} is of module {node.module} of {modules}")
-        if index and not 0 <= node.parent < nodes:
-            raise DecodeError(f"node {index} has parent {node.parent} of {nodes}")
-    _check_tree([node.parent for node in graph.nodes])
-    for edge in graph.edges:
-        if not 0 <= edge.level < nodes:
-            raise DecodeError(f"an edge is of level {edge.level} of {nodes}")
-        for end in (edge.source, edge.target):
-            if not 0 <= end.index < (nodes if end.kind == "node" else MAX_NODES):
-                raise DecodeError(f"an edge ends at {end.kind} {end.index}")
-    for series in graph.series:
-        owner = (0 <= series.node < nodes) + (0 <= series.module < modules)
-        if owner != 1 or series.node < -1 or series.module < -1:
-            raise DecodeError(f"series {series.name!r} is of node {series.node} and module {series.module}")
-        if not (0 <= series.shard < MAX_SHARDS and 0 <= series.row < MAX_ROWS and series.index >= -1):
-            raise DecodeError(f"series {series.name!r} lies in row {series.row} of shard {series.shard}")
-    pairs = [pair for module in graph.modules for pair in module.extra]
-    pairs += [pair for node in graph.nodes for pair in node.arguments]
-    if any(len(pair) != 2 for pair in pairs):
+    _check_range("a node is of module", column(graph.nodes, "module"), 0, modules)
+    _check_range("a node has parent", parents[1:], 0, nodes)
+    _check_tree(parents)
+    _check_range("an edge is of level", column(graph.edges, "level"), 0, nodes)
+    for ends in (column(graph.edges, "source"), column(graph.edges, "target")):
+        kinds, indices = column(ends, "kind"), column(ends, "index")
+        _check_range("an edge ends at", indices, 0, MAX_NODES)
+        inner = [index for kind, index in zip(kinds, indices, strict=True) if kind == "node"]
+        _check_range("an edge ends at node", inner, 0, nodes)
+    owners = (column(graph.series, "node"), column(graph.series, "module"))
+    for node, module in zip(*owners, strict=True):
+        if not (0 <= node < nodes and module == -1) and not (0 <= module < modules and node == -1):
+            raise DecodeError(f"a series is of node {node} and module {module}")
+    _check_range("a series lies in shard", column(graph.series, "shard"), 0, MAX_SHARDS)
+    _check_range("a series lies in row", column(graph.series, "row"), 0, MAX_ROWS)
+    _check_range("a series has index", column(graph.series, "index"), -1, schema_json.LARGEST)
+    pairs = chain(*column(graph.modules, "extra"), *column(graph.nodes, "arguments"))
+    if not set(map(len, pairs)) <= {2}:
         raise DecodeError("`extra` or `arguments` has an entry that is no pair")
 
 
-def _check_tree(parents: list[int]) -> None:
+def _check_range(what: str, values: Sequence[int], low: int, end: int) -> None:
+    """Raises DecodeError unless all `values` are in [low, end)."""
+    for extreme in (min(values, default=low), max(values, default=low)):
+        if not low <= extreme < end:
+            raise DecodeError(f"{what} {extreme}, which is not from {low} to {end - 1}")
+
+
+def _check_tree(parents: Sequence[int]) -> None:
     """Raises DecodeError unless every node leads up to the first one, whose parent is -1."""
     children: dict[int, list[int]] = {}
     for index, parent in enumerate(parents):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from tensorboard_torchexplorer.columns import column, flattened
 from tensorboard_torchexplorer.schema import (
     ROOT_ID,
     Edge,
@@ -124,28 +125,33 @@ class GraphView:
 
     def __init__(self, graphs: Sequence[tuple[int, Graph]]) -> None:
         self.graph, self.spans = merged(graphs)
-        self.index = {node.id: index for index, node in enumerate(self.graph.nodes)}
-        self.children: list[list[int]] = [[] for _ in self.graph.nodes]
-        for index, node in enumerate(self.graph.nodes):
-            if node.parent >= 0:
-                self.children[node.parent].append(index)
-        self.edges: dict[int, list[Edge]] = {}
-        for edge in self.graph.edges:
-            self.edges.setdefault(edge.level, []).append(edge)
-        self._series_of_node: dict[int, list[int]] = {}
-        self._series_of_module: dict[int, list[int]] = {}
-        for index, entry in enumerate(self.graph.series):
-            owner = self._series_of_node if entry.node >= 0 else self._series_of_module
-            owner.setdefault(max(entry.node, entry.module), []).append(index)
+        self.index = {node_id: index for index, node_id in enumerate(column(self.graph.nodes, "id"))}
+        self._parents = column(self.graph.nodes, "parent")
+        self.children: list[list[int]] = [[] for _ in self._parents]
+        for index, parent in enumerate(self._parents):
+            if parent >= 0:
+                self.children[parent].append(index)
+        self._edges = _grouped(column(self.graph.edges, "level"))
 
     def series_of(self, node: int) -> list[int]:
         """Indices of the series of an invocation's ports, then of its module's parameters."""
         module = self.graph.nodes[node].module
-        return self._series_of_node.get(node, []) + self._series_of_module.get(module, [])
+        of_node, of_module = self._series
+        return of_node.get(node, []) + of_module.get(module, [])
 
     def span_of(self, step: int) -> Span:
         """The span that a logged step lies in."""
         return next((span for span in reversed(self.spans) if span.first <= step), self.spans[0])
+
+    def by_span(self, steps: Iterable[int]) -> list[tuple[Span, list[int]]]:
+        """The spans that ascending logged steps lie in, each with its steps."""
+        found: list[tuple[Span, list[int]]] = []
+        for step in steps:
+            span = self.span_of(step)
+            if not found or found[-1][0] is not span:
+                found.append((span, []))
+            found[-1][1].append(step)
+        return found
 
     def level(self, index: int, ran: npt.NDArray[np.int64], steps: int) -> Level:
         """What the invocation `index` did; `ran` counts the logged training steps of each node."""
@@ -158,7 +164,7 @@ class GraphView:
                 for above in self._ancestors(index)
             ],
             nodes=[self.level_node(child, ran) for child in self.children[index]],
-            edges=self.edges.get(index, []),
+            edges=[graph.edges[edge] for edge in self._edges.get(index, ())],
             steps=steps,
             bins=graph.bins,
         )
@@ -166,7 +172,7 @@ class GraphView:
     def peers(self, index: int) -> list[int]:
         """The invocations of the same level whose modules are of the same class as that of `index`, which is
         one of them; at most `MAX_PEERS`, those around it."""
-        parent = self.graph.nodes[index].parent
+        parent = self._parents[index]
         level = self.children[parent] if parent >= 0 else [index]
         class_name = self.module(index).class_name
         same = [node for node in level if self.module(node).class_name == class_name]
@@ -217,7 +223,7 @@ class GraphView:
         """For each node the largest of `own` over it and everything below it; NaN where nothing is known."""
         worst = own.copy()
         for index in self._bottom_up:
-            parent = self.graph.nodes[index].parent
+            parent = self._parents[index]
             if parent >= 0:
                 worst[parent] = np.fmax(worst[parent], worst[index])
         return worst
@@ -225,38 +231,42 @@ class GraphView:
     @cached_property
     def sizes(self) -> list[int]:
         """For each module how many parameters it and all below it have; a shared one counts once."""
-        owners = {f"{m.path}.{p.name}".lstrip("."): p for m in self.graph.modules for p in m.parameters}
-        seen: dict[str, set[str]] = {}
-        sizes: dict[str, int] = {}
-        for module in self.graph.modules:
-            parts = module.path.split(".") if module.path else []
-            above = ["", *(".".join(parts[: depth + 1]) for depth in range(len(parts)))]
-            for parameter in module.parameters:
-                own = f"{module.path}.{parameter.name}".lstrip(".")
-                # `shared` is the first owner's path; accept that of its module as well.
-                first = next(
-                    (
-                        key
-                        for key in (parameter.shared, f"{parameter.shared}.{parameter.name}")
-                        if key in owners
-                    ),
-                    parameter.shared or own,
-                )
-                first = first if parameter.shared else own
-                for path in above:
-                    if first not in seen.setdefault(path, set()):
-                        seen[path].add(first)
-                        sizes[path] = sizes.get(path, 0) + math.prod(parameter.shape or [0])
-        return [sizes.get(module.path, 0) for module in self.graph.modules]
+        paths = column(self.graph.modules, "path")
+        counts, parameters = flattened(column(self.graph.modules, "parameters"))
+        holders = [path for path, count in zip(paths, counts, strict=True) for _ in range(count)]
+        names = column(parameters, "name")
+        own = [f"{path}.{name}".lstrip(".") for path, name in zip(holders, names, strict=True)]
+        known = set(own)
+        held: dict[str, tuple[int, set[str]]] = {}
+        for holder, name, full, shared, shape in zip(
+            holders, names, own, column(parameters, "shared"), column(parameters, "shape"), strict=True
+        ):
+            # `shared` is the first owner's path; accept that of its module as well.
+            of_module = f"{shared}.{name}"
+            first = of_module if shared not in known and of_module in known else shared or full
+            size, by = held.setdefault(first, (0 if shape is None else math.prod(shape), set()))
+            by.update(_and_above(holder))
+        sizes: Counter[str] = Counter()
+        for size, by in held.values():
+            for path in by:
+                sizes[path] += size
+        return [sizes[path] for path in paths]
+
+    @cached_property
+    def _series(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """The indices of the series of each node, and of each module."""
+        series = self.graph.series
+        of_node, of_module = (_grouped(column(series, owner)) for owner in ("node", "module"))
+        return of_node, of_module
 
     @cached_property
     def _calls(self) -> Counter[tuple[int, int]]:
         """How often a level calls a module."""
-        return Counter((node.parent, node.module) for node in self.graph.nodes)
+        return Counter(zip(self._parents, column(self.graph.nodes, "module"), strict=True))
 
     def _name(self, index: int) -> str:
         """The module's path relative to that of its parent invocation, in full where it lies elsewhere."""
-        parent, path = self.graph.nodes[index].parent, self.module(index).path
+        parent, path = self._parents[index], self.module(index).path
         if parent < 0:
             return path
         above = self.module(parent).path
@@ -264,10 +274,10 @@ class GraphView:
 
     def _ancestors(self, index: int) -> list[int]:
         found = []
-        above = self.graph.nodes[index].parent
+        above = self._parents[index]
         while above >= 0:
             found.append(above)
-            above = self.graph.nodes[above].parent
+            above = self._parents[above]
         return found[::-1]
 
     @cached_property
@@ -290,6 +300,22 @@ class GraphView:
             forms = [_search_form(module.path), _search_form(module.class_name)]
             found.append(Searchable(match, forms, shapes))
         return found
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """The path of a module and those of all that it lies in."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
+
+
+def _grouped(keys: Sequence[int]) -> dict[int, list[int]]:
+    """Where each key stands, ascending."""
+    found: dict[int, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
 
 
 def _shape(shape: list[int | None]) -> str:

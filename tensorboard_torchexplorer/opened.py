@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -68,22 +69,16 @@ class Opened:
 
     def ran(self) -> npt.NDArray[np.int64]:
         """In how many logged training steps each node ran."""
-        view, changes = self.view, np.zeros(len(self.view.graph.nodes) + 1, np.int64)
-        for step, info in self.steps.infos["train"].items():
-            numbers = view.span_of(step).nodes
-            for first, count in info.ran:
-                part = numbers[first : first + count]
-                if not len(part):
-                    continue
-                low, high = part.min(), part.max()
-                # The usual case: they fill the range between them. After a merge they may not.
-                if high - low == len(part) - 1:
-                    changes[low] += 1
-                    changes[high + 1] -= 1
-                else:
-                    np.add.at(changes, part, 1)
-                    np.add.at(changes, part + 1, -1)
-        return np.cumsum(changes)[:-1]
+        infos = self.steps.infos["train"]
+        ran = np.zeros(len(self.view.graph.nodes), np.int64)
+        for span, steps in self.view.by_span(infos):
+            last = len(span.nodes)
+            changes = [0] * (last + 1)
+            for first, count in chain.from_iterable(infos[step].ran for step in steps):
+                changes[min(first, last)] += 1
+                changes[min(first + count, last)] -= 1
+            ran[span.nodes] += np.cumsum(changes)[:-1]
+        return ran
 
     def health(self, key: Key, payload: bytes | None) -> npt.NDArray[np.float32]:
         """float32 [nodes, statistics] from a stored record of the step; NaN where it says nothing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 import numpy as np
@@ -206,7 +206,14 @@ class FileSource:
 
 def model_of(source: Source, opened: Opened) -> Model:
     """The opened model with its histories."""
-    graph = opened.view.graph
+    stored = opened.view.graph
+    graph = replace(
+        stored,
+        modules=list(stored.modules),
+        nodes=list(stored.nodes),
+        edges=list(stored.edges),
+        series=list(stored.series),
+    )
     return Model(opened.model, graph, opened.steps.restarts, time_unit(graph), opened, source)
 
 

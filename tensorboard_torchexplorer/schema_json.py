@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from itertools import chain, islice
-from operator import itemgetter
+from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tensorboard_torchexplorer import schema
+from tensorboard_torchexplorer.columns import Lists, Table, in_columns, is_record
 
 Parse = Callable[[Any], Any]
 Parsed = TypeVar("Parsed")
-
-_LARGE = 10_000  # bytes of JSON, from which on columns are worth their fixed cost
 
 LARGEST = 1 << 63
 """Whole numbers in stored JSON are smaller in size than this."""
@@ -42,36 +40,47 @@ def dumps(value: Any) -> bytes:
     return text.encode()
 
 
-def loads(kind: type[Parsed], text: bytes) -> Parsed:
-    """The dataclass `kind` (with a field `version`) from JSON. Raises NewerVersionError or ShapeError."""
+def dumps_in_columns(value: Any, version: int) -> bytes:
+    """As `dumps`, but the fields of type Sequence, which may hold ten thousand objects, are written as
+    `columns.in_columns` has them, and the version is that of this form. `loads` takes both."""
+    hints = get_type_hints(type(value))
+    parts = {
+        name: in_columns(get_args(hints[name])[0], part) if get_origin(hints[name]) is Sequence else part
+        for name, part in vars(value).items()
+    }
+    return dumps(parts | {"version": version})
+
+
+def loads(kind: type[Parsed], text: bytes, newest: int = schema.VERSION) -> Parsed:
+    """The dataclass `kind` (with a field `version`, at most `newest`) from JSON. Raises NewerVersionError or
+    ShapeError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ShapeError(f"{kind.__name__}: no JSON: {error}") from None
     version = value.get("version") if isinstance(value, dict) else None
-    if isinstance(version, int) and version > schema.VERSION:
-        raise NewerVersionError(newer_version(version))
+    if isinstance(version, int) and version > newest:
+        raise NewerVersionError(newer_version(version, newest))
     whole: Any = kind
     try:
-        together = _together(whole)([value]) if len(text) > _LARGE else None
-        parsed: Parsed = together[0] if together else _parser(whole)(value)
+        parsed: Parsed = _parser(whole)(value)
     except ShapeError as error:
         raise ShapeError(f"{kind.__name__}{error}") from None
     return parsed
 
 
-def newer_version(version: int) -> str:
+def newer_version(version: int, newest: int = schema.VERSION) -> str:
     """What to tell a user whose records were written by a later version."""
     return (
         f"written by a newer version of tensorboard-torchexplorer (format {version}, this one reads up to "
-        f"{schema.VERSION}): update the package where TensorBoard runs"
+        f"{newest}): update the package where TensorBoard runs"
     )
 
 
 def _fields(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return vars(value)
-    return str(value)
+    return list(value) if isinstance(value, Table) else str(value)
 
 
 def _finite(value: Any) -> Any:
@@ -80,112 +89,14 @@ def _finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, Table)):
         return [_finite(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return _finite(vars(value))
     return value
 
 
-# --- All values of one type together: a graph has tens of thousands of fields, and a column of them is looked
-# at several times as fast as each by itself. None stands for anything out of the ordinary. ---
-
-Together = Callable[[list[Any]], "list[Any] | None"]
-
-
-@cache
-def _together(kind: Any) -> Together:
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is int:
-        return lambda values: values if _are(values, int) and _are_small(values) else None
-    if kind in (str, bool):
-        return lambda values: values if _are(values, kind) else None
-    if origin is Literal:
-        allowed = set(inner)
-        return lambda values: values if _are(values, str) and set(values) <= allowed else None
-    if origin in (Union, UnionType) and NoneType in inner:
-        (item,) = (item for item in inner if item is not NoneType)
-        return _optionals_together(_together(item))
-    if origin is list:
-        return _lists_together(_together(inner[0]))
-    if isinstance(kind, type) and issubclass(kind, tuple):
-        parts = [_together(hint) for hint in get_type_hints(kind).values()]
-        return lambda values: _tuples_together(values, kind, parts)
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        columns = {field.name: _together(hints[field.name]) for field in fields(kind)}
-        return lambda values: _dataclasses_together(values, kind, columns)
-    return _each(_parser(kind))
-
-
-def _are(values: list[Any], kind: type) -> bool:
-    return set(map(type, values)) <= {kind}
-
-
-def _are_small(values: list[int]) -> bool:
-    return not values or (min(values) > -LARGEST and max(values) < LARGEST)
-
-
-def _each(parse: Parse) -> Together:
-    def together(values: list[Any]) -> list[Any] | None:
-        try:
-            return [parse(value) for value in values]
-        except ShapeError:
-            return None
-
-    return together
-
-
-def _lists_together(item: Together) -> Together:
-    def together(values: list[Any]) -> list[Any] | None:
-        if not _are(values, list):
-            return None
-        found = item(list(chain.from_iterable(values)))
-        if found is None:
-            return None
-        rest = iter(found)
-        return [list(islice(rest, len(value))) for value in values]
-
-    return together
-
-
-def _optionals_together(item: Together) -> Together:
-    def together(values: list[Any]) -> list[Any] | None:
-        present = [value for value in values if value is not None]
-        found = item(present)
-        if found is None or len(present) == len(values):
-            return found
-        rest = iter(found)
-        return [None if value is None else next(rest) for value in values]
-
-    return together
-
-
-def _tuples_together(values: list[Any], kind: Any, parts: list[Together]) -> list[Any] | None:
-    if not _are(values, list) or not set(map(len, values)) <= {len(parts)}:
-        return None
-    return _built(kind, values, dict(enumerate(parts)))
-
-
-def _dataclasses_together(values: list[Any], kind: Any, columns: dict[str, Together]) -> list[Any] | None:
-    # Fields in another order than ours are right as well, but are left to the slow way.
-    if not _are(values, dict) or not set(map(tuple, values)) <= {tuple(columns)}:
-        return None
-    return _built(kind, values, columns)
-
-
-def _built(kind: Any, values: list[Any], parts: Mapping[Any, Together]) -> list[Any] | None:
-    """Objects of a kind, whose parts lie in `values` at the keys of `parts`."""
-    parsed = []
-    for key, together in parts.items():
-        found = together(list(map(itemgetter(key), values)))
-        if found is None:
-            return None
-        parsed.append(found)
-    return list(map(kind, *parsed))
-
-
-# --- One by one, which finds the place that is wrong: a path is put together as the error passes up. ---
+# --- One by one. The place that is wrong is put together as the error passes up. ---
 
 
 @cache
@@ -205,6 +116,8 @@ def _parser(kind: Any) -> Parse:
         return _either([_parser(item) for item in inner if item is not NoneType], NoneType in inner)
     if origin is list:
         return _list_of(_parser(inner[0]))
+    if origin is Sequence:
+        return _either_form(_list_of(_parser(inner[0])), _table_of(inner[0]))
     if origin is dict:
         return _dict_of(_parser(inner[1]))
     if isinstance(kind, type) and issubclass(kind, tuple):
@@ -260,7 +173,13 @@ def _list_of(item: Parse) -> Parse:
     def parse(value: Any) -> list[Any]:
         if type(value) is not list:
             raise ShapeError(f": expected a list, got {_short(value)}")
-        return [_located(f"[{index}]", item, entry) for index, entry in enumerate(value)]
+        parsed = []
+        try:
+            for entry in value:
+                parsed.append(item(entry))
+        except ShapeError as error:
+            raise ShapeError(f"[{len(parsed)}]{error}") from None
+        return parsed
 
     return parse
 
@@ -269,7 +188,7 @@ def _dict_of(item: Parse) -> Parse:
     def parse(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise ShapeError(f": expected an object, got {_short(value)}")
-        return {key: _located(f"[{key!r}]", item, entry) for key, entry in value.items()}
+        return _parsed(value, dict.fromkeys(value, item), "[{!r}]")
 
     return parse
 
@@ -286,28 +205,118 @@ def _tuple_of(kind: type, items: list[Parse]) -> Parse:
 def _dataclass_of(kind: Any) -> Parse:
     hints = get_type_hints(kind)
     parsers = {field.name: _parser(hints[field.name]) for field in fields(kind)}
-    required = {
-        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
-    }
+    required = _required(kind)
 
     def parse(value: Any) -> Any:
-        if type(value) is not dict:
-            raise ShapeError(f": expected an object, got {_short(value)}")
-        if value.keys() - parsers.keys() or required - value.keys():
-            odd = sorted(value.keys() - parsers.keys()) or sorted(required - value.keys())
-            raise ShapeError(
-                f": {kind.__name__} has fields {sorted(parsers)}, wrong or missing: {_short(odd)}"
-            )
-        return kind(**{name: _located(f".{name}", parsers[name], entry) for name, entry in value.items()})
+        _check_names(value, kind, parsers.keys(), required)
+        return kind(**_parsed(value, parsers))
 
     return parse
 
 
-def _located(place: str, parse: Parse, value: Any) -> Any:
+def _required(kind: Any) -> set[str]:
+    if not is_dataclass(kind):
+        return set(kind._fields)
+    return {
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    }
+
+
+def _check_names(value: Any, kind: Any, known: Set[str], required: Set[str]) -> None:
+    if type(value) is not dict:
+        raise ShapeError(f": expected an object, got {_short(value)}")
+    odd = sorted(value.keys() - known) or sorted(required - value.keys())
+    if odd:
+        raise ShapeError(f": {kind.__name__} has fields {sorted(known)}, wrong or missing: {_short(odd)}")
+
+
+# --- In columns, as `dumps_in_columns` writes them. ---
+
+
+def _either_form(rows: Parse, columns: Parse) -> Parse:
+    return lambda value: columns(value) if type(value) is dict else rows(value)
+
+
+@cache
+def _table_of(kind: Any) -> Parse:
+    parsers = {name: _column_of(hint) for name, hint in get_type_hints(kind).items()}
+    required = _required(kind)
+
+    def parse(value: Any) -> Any:
+        _check_names(value, kind, parsers.keys(), required)
+        columns = _parsed(value, parsers)
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ShapeError(f": columns of different lengths {lengths}")
+        return Table(kind, columns)
+
+    return parse
+
+
+def _column_of(kind: Any) -> Parse:
+    if is_record(kind):
+        return _table_of(kind)
+    if get_origin(kind) is list and is_record(get_args(kind)[0]):
+        return _lists_of(_table_of(get_args(kind)[0]))
+    all_plain, one_by_one = _all_plain(kind), _list_of(_parser(kind))
+    return lambda value: value if type(value) is list and all_plain(value) else one_by_one(value)
+
+
+def _lists_of(table: Parse) -> Parse:
+    parsers = {"counts": _column_of(int), "items": table}
+
+    def parse(value: Any) -> Any:
+        if type(value) is not dict or value.keys() != parsers.keys():
+            raise ShapeError(f": expected counts and items, got {_short(value)}")
+        parsed = _parsed(value, parsers)
+        counts, items = parsed["counts"], parsed["items"]
+        if min(counts, default=0) < 0 or sum(counts) != len(items):
+            raise ShapeError(f": counts of {sum(counts)} items, of which there are {len(items)}")
+        return Lists(counts, items)
+
+    return parse
+
+
+Check = Callable[[list[Any]], bool]
+
+
+@cache
+def _all_plain(kind: Any) -> Check:
+    """Whether all of many values are of a type, several times as fast as parsing each. False as well where
+    the type is not a plain one."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is int:
+        return lambda values: _are(values, int) and _are_small(values)
+    if kind in (str, bool):
+        return lambda values: _are(values, kind)
+    if origin is Literal:
+        return lambda values: _are(values, str) and set(values) <= set(inner)
+    if origin in (Union, UnionType) and NoneType in inner:
+        (present,) = (_all_plain(item) for item in inner if item is not NoneType)
+        return lambda values: present([value for value in values if value is not None])
+    if origin is list:
+        items = _all_plain(inner[0])
+        return lambda values: _are(values, list) and items(list(chain.from_iterable(values)))
+    return lambda values: False
+
+
+def _are(values: list[Any], kind: type) -> bool:
+    return set(map(type, values)) <= {kind}
+
+
+def _are_small(values: list[int]) -> bool:
+    return not values or (min(values) > -LARGEST and max(values) < LARGEST)
+
+
+def _parsed(value: dict[str, Any], parsers: Mapping[str, Parse], place: str = ".{}") -> dict[str, Any]:
+    """The entries of an object, each parsed by the parser of its name; an error says which it is about."""
+    parsed = {}
     try:
-        return parse(value)
+        for name, entry in value.items():
+            parsed[name] = parsers[name](entry)
     except ShapeError as error:
-        raise ShapeError(f"{place}{error}") from None
+        raise ShapeError(f"{place.format(name)}{error}") from None
+    return parsed
 
 
 def _short(value: Any) -> str:

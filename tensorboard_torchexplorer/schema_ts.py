@@ -21,7 +21,7 @@ import sys
 import tokenize
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def _type(module: types.ModuleType, hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " | ".join(_type(module, argument) for argument in arguments)
-    if origin is list:
+    if origin in (list, Sequence):
         item = _type(module, arguments[0])
         return f"readonly ({item})[]" if " " in item else f"readonly {item}[]"
     if origin is dict:

@@ -42,7 +42,7 @@ class SeriesReader:
         self.phases = [phase for phase in PHASES if steps.infos[phase]]
         self.columns = steps.columns if limit is None else thinned(steps.columns, limit)
         self._model = model
-        self._spans = _by_span(view, self.columns)
+        self._spans = view.by_span(self.columns)
         self.tags = sorted(
             {
                 events.step_tag(model, phase, "rows", shard)
@@ -132,17 +132,6 @@ def _head(view: GraphView, index: int, series: Series, phase: Phase) -> SeriesHe
         ports = node.inputs if series.group == "input" else node.outputs
         shape = ports[series.index].shape if 0 <= series.index < len(ports) else None
     return SeriesHead(series.group, series.kind, series.index, series.name, phase, shape)
-
-
-def _by_span(view: GraphView, columns: list[int]) -> list[tuple[Span, list[int]]]:
-    """The columns that each span explains."""
-    found: list[tuple[Span, list[int]]] = []
-    for step in columns:
-        span = view.span_of(step)
-        if not found or found[-1][0] is not span:
-            found.append((span, []))
-        found[-1][1].append(step)
-    return found
 
 
 def _blocks(table: Rows) -> tuple[list[Block], bytes]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.background import Background, Listener, background_of
+from tensorboard_torchexplorer.columns import column
 from tensorboard_torchexplorer.record_file import flush_file
 from tensorboard_torchexplorer.schema import HEALTH, ROOT_ID, Phase
 
@@ -103,7 +104,7 @@ class WandbLog:
         if model not in self._names and "*" not in model:  # in a name it would be a pattern
             self._run.define_metric(f"{model}/step", hidden=True)
             self._run.define_metric(f"{model}/*", step_metric=f"{model}/step")
-        ids = [node.id for node in events.decode_graph(payload).nodes]
+        ids = column(events.decode_graph(payload).nodes, "id")
         self._names[model] = ["" if id == ROOT_ID else id.replace("/", ".") for id in ids]
 
     def _log_statistics(self, model: str, phase: Phase, payload: bytes, step: int) -> None:

@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer import events, schema_json
 from tensorboard_torchexplorer.schema import (
     HEALTH,
     Edge,
@@ -388,6 +389,11 @@ def write(
         graph = False
         values += events.step_values(run.record(step, phase))
         writer._get_file_writer().add_summary(Summary(value=values), step)
+
+
+def stored_graph(graph: Graph, version: int) -> bytes:
+    """The payload of a graph as a later version of this package may write it."""
+    return zlib.compress(schema_json.dumps_in_columns(graph, version))
 
 
 def demo(logdir: Path, steps: int = 60) -> None:

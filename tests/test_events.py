@@ -1,20 +1,24 @@
 from __future__ import annotations
 
+import copy
+import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_TENSOR, Summary
 
-from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer import events, schema_json
 from tensorboard_torchexplorer.events import DecodeError, NewerVersionError, Tag
+from tensorboard_torchexplorer.graphs import GraphView
 from tensorboard_torchexplorer.rows import decode_rows
-from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, VERSION, Edge, End, Node, Series
-from tests.records import ODD_NAMES, Run, resnet, small, vqvae
+from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, VERSION, Edge, End, Graph, Node, Series
+from tests.records import ODD_NAMES, Run, resnet, small, stored_graph, vqvae
 
 
 def payloads(values) -> dict[str, bytes]:
@@ -96,6 +100,43 @@ class TestValues:
         assert events.stored_version(content) == 0
 
 
+def first_format(graph: Graph) -> bytes:
+    """A stored graph as it was before its lists were written in columns."""
+    return zlib.compress(schema_json.dumps(graph), 1)
+
+
+PAYLOADS = [encode(small()) for encode in (events.encode_graph, first_format)]
+WRONG: list[object] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    5,
+    1 << 40,
+    1 << 70,
+    0.5,
+    "",
+    "node",
+    "x",
+    [],
+    {},
+    [[0]],
+    [["a", "b"]],
+]
+
+
+def keys(value: object) -> list[object]:
+    return [*value] if isinstance(value, dict) else [*range(len(value))] if isinstance(value, list) else []
+
+
+def places(value: object) -> Iterator[tuple[object, object]]:
+    """Every (holder, key) in a JSON value."""
+    for key in keys(value):
+        yield value, key
+        yield from places(value[key])
+
+
 class TestGraph:
     @pytest.mark.parametrize(
         "graph", [resnet(), vqvae(), *map(small, ODD_NAMES)], ids=lambda graph: graph.model
@@ -105,15 +146,23 @@ class TestGraph:
 
         assert events.decode_graph(value.tensor.tensor_content) == graph
 
+    @pytest.mark.parametrize("graph", [resnet(), *map(small, ODD_NAMES)], ids=lambda graph: graph.model)
+    def test_a_graph_of_the_first_format_is_read(self, graph):
+        assert events.decode_graph(first_format(graph)) == graph
+
+    @pytest.mark.parametrize("encode", [events.encode_graph, lambda graph: first_format(graph)])
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             (lambda g: replace(g, nodes=[]), "0 nodes"),
             (lambda g: replace(g, nodes=g.nodes[1:]), "the first node is not the root"),
             (lambda g: replace(g, nodes=[*g.nodes, g.nodes[1]]), "the same id"),
-            (lambda g: replace(g, nodes=[*g.nodes, Node("x", 99, 0, 0)]), "node 6 is of module 99 of 5"),
-            (lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, 9, 0)]), "node 6 has parent 9"),
-            (lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, -1, 0)]), "node 6 has parent -1"),
+            (
+                lambda g: replace(g, nodes=[*g.nodes, Node("x", 99, 0, 0)]),
+                "a node is of module 99, which is not from 0 to 4",
+            ),
+            (lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, 9, 0)]), "a node has parent 9, "),
+            (lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, -1, 0)]), "a node has parent -1, "),
             (lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, 6, 0)]), "its own ancestor"),
             (
                 lambda g: replace(g, nodes=[*g.nodes, Node("x", 0, 7, 0), Node("y", 0, 6, 0)]),
@@ -121,13 +170,16 @@ class TestGraph:
             ),
             (
                 lambda g: replace(g, edges=[Edge(9, End("input", 0), End("output", 0), "data")]),
-                "level 9 of 6",
+                "level 9, which is not from 0 to 5",
             ),
             (
                 lambda g: replace(g, edges=[Edge(0, End("node", 6), End("output", 0), "data")]),
-                "ends at node 6",
+                "ends at node 6, ",
             ),
-            (lambda g: replace(g, edges=[Edge(0, End("input", -1), End("output", 0), "data")]), "input -1"),
+            (
+                lambda g: replace(g, edges=[Edge(0, End("input", -1), End("output", 0), "data")]),
+                "ends at -1, ",
+            ),
             (lambda g: replace(g, series=[Series(6, -1, "input", "value", 0, "x", 0, 0)]), "node 6"),
             (
                 lambda g: replace(g, series=[Series(0, 0, "input", "value", 0, "x", 0, 0)]),
@@ -144,11 +196,29 @@ class TestGraph:
             (lambda g: replace(g, modules=[replace(g.modules[0], extra=[["a"]]), *g.modules[1:]]), "no pair"),
         ],
     )
-    def test_an_index_that_leads_nowhere_is_found(self, change, message):
+    def test_an_index_that_leads_nowhere_is_found(self, change, message, encode):
         graph = change(vqvae())
 
         with pytest.raises(DecodeError, match=message):
-            events.decode_graph(events.encode_graph(graph))
+            events.decode_graph(encode(graph))
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.data())
+    def test_whatever_stands_in_a_graph_is_refused_or_can_be_shown(self, data):
+        value = json.loads(zlib.decompress(data.draw(st.sampled_from(PAYLOADS))))
+        holder, key = data.draw(st.sampled_from([*places(value)]))
+        others = [holder[other] for other in keys(holder)]
+        holder[key] = copy.deepcopy(data.draw(st.sampled_from([*WRONG, *others])))
+        try:
+            graph = events.decode_graph(zlib.compress(json.dumps(value).encode()))
+        except (DecodeError, NewerVersionError):
+            return
+
+        view = GraphView([(0, graph)])
+        for node in range(len(graph.nodes)):
+            schema_json.dumps(view.level(node, np.zeros(len(graph.nodes), np.int64), 1))
+            assert all(graph.series[index].shard >= 0 for index in view.series_of(node))
+        assert view.search("").total == len(graph.nodes)
 
     def test_a_child_may_be_listed_before_its_parent(self):
         graph = vqvae()
@@ -157,8 +227,12 @@ class TestGraph:
         assert events.decode_graph(events.encode_graph(replace(graph, nodes=nodes))).nodes == nodes
 
     def test_a_newer_graph_is_told_so(self):
+        with pytest.raises(NewerVersionError, match="format 3, this one reads up to 2"):
+            events.decode_graph(stored_graph(vqvae(), 3))
+
+    def test_readers_of_the_first_format_are_told_that_this_one_is_newer(self):
         with pytest.raises(NewerVersionError, match="format 2, this one reads up to 1"):
-            events.decode_graph(events.encode_graph(replace(vqvae(), version=VERSION + 1)))
+            schema_json.loads(Graph, zlib.decompress(events.encode_graph(vqvae())), 1)
 
     def test_a_bomb_is_not_inflated(self, monkeypatch):
         monkeypatch.setattr(events, "MAX_GRAPH_BYTES", 1 << 20)

@@ -104,6 +104,12 @@ class TestSizes:
 
         assert view(graph).sizes == [40, 40, 40]
 
+    def test_a_parameter_of_no_dimensions_is_one_number(self):
+        modules = [Module("", "Clip", [], [Parameter("logit_scale", [], "float32", True)])]
+        graph = replace(small(), modules=modules, nodes=[Node(".", 0, -1, 0)], edges=[], series=[])
+
+        assert view(graph).sizes == [1]
+
     def test_a_parameter_without_a_shape_counts_nothing(self):
         modules = [Module("", "Lazy", [], [Parameter("weight", None, "float32", True)])]
         graph = replace(small(), modules=modules, nodes=[Node(".", 0, -1, 0)], edges=[], series=[])

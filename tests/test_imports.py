@@ -19,9 +19,10 @@ PACKAGE = Path(tensorboard_torchexplorer.__file__).parent
 # What a module, or all of a subpackage, may reach of ours besides itself, through any number of imports.
 MAY_REACH = {
     "schema": set(),
-    "schema_json": {"schema"},
+    "columns": set(),
+    "schema_json": {"schema", "columns"},
     "rows": {"schema"},
-    "events": {"schema", "schema_json", "rows"},
+    "events": {"schema", "schema_json", "columns", "rows"},
     "packed": set(),
     "slots": set(),
     "whole": {"schema"},

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
 
 import fsspec
 import numpy as np
@@ -14,7 +13,7 @@ from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import HEALTH, Status
 from tests.plugin_client import Loaded
-from tests.records import ODD_NAMES, Run, resnet, small, vqvae, write
+from tests.records import ODD_NAMES, Run, resnet, small, stored_graph, vqvae, write
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,9 @@ class TestWhatWasWritten:
 
         assert list(runs) == ["a"]
         assert list(runs["a"]) == ["resnet18", "vqvae"]
-        assert runs["a"]["resnet18"].graph == resnet()
+        graph = runs["a"]["resnet18"].graph
+        assert graph == resnet()
+        assert {type(part) for part in (graph.modules, graph.nodes, graph.edges, graph.series)} == {list}
         assert (runs["a"]["vqvae"].unit, runs["a"].problems) == ("epoch", [])
 
     @pytest.mark.parametrize(("phase", "steps"), [("train", list(range(6))), ("eval", [0, 4])])
@@ -114,9 +115,10 @@ class TestErrors:
     def test_a_newer_version_is_named_and_others_are_read(self, tmp_path):
         with SummaryWriter(tmp_path) as writer:
             write(writer, Run(small()), range(2))
-            writer._get_file_writer().add_summary(
-                Summary(value=events.graph_values(replace(small("new"), version=2))), 0
-            )
+            (value,) = events.graph_values(small("new"))
+            value.tensor.tensor_content = stored_graph(small("new"), 9)
+            value.tensor.tensor_shape.dim[0].size = len(value.tensor.tensor_content)
+            writer._get_file_writer().add_summary(Summary(value=[value]), 0)
 
         run = read(tmp_path)["."]
 

@@ -4,10 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorboard_torchexplorer import schema_json
 from tensorboard_torchexplorer.schema import (
     VERSION,
     Edge,
@@ -21,25 +20,50 @@ from tensorboard_torchexplorer.schema import (
     Series,
     StepInfo,
 )
-from tensorboard_torchexplorer.schema_json import NewerVersionError, ShapeError, dumps, loads
+from tensorboard_torchexplorer.schema_json import (
+    NewerVersionError,
+    ShapeError,
+    dumps,
+    dumps_in_columns,
+    loads,
+)
 from tests.records import resnet, vqvae
 
 TEXT = st.text(st.characters(codec="utf-8"))
 INFO = StepInfo(3, 1.5, None, 2, [[0, 4]], 65536.0, False, 1, "a", [Fault("x", "y", "z")])
 
 
-@pytest.fixture(params=["one by one", "in columns"], autouse=True)
-def way(request, monkeypatch):
-    """Large texts are parsed in columns; what is right or wrong must not depend on it."""
-    monkeypatch.setattr(schema_json, "_LARGE", 0 if request.param == "in columns" else 10**9)
+NEXT = VERSION + 1
 
 
+def natural(graph: Graph) -> bytes:
+    return dumps(graph)
+
+
+def columns(graph: Graph) -> bytes:
+    return dumps_in_columns(graph, NEXT)
+
+
+FORMS = pytest.mark.parametrize("form", [natural, columns])
+
+
+@FORMS
 @pytest.mark.parametrize("graph", [resnet(), vqvae()], ids=lambda graph: graph.model)
-def test_a_graph_comes_back_equal(graph):
-    assert loads(Graph, dumps(graph)) == graph
+def test_a_graph_comes_back_equal(graph, form):
+    again = loads(Graph, form(graph), NEXT)
+
+    assert replace(again, version=graph.version) == graph
+    assert replace(graph, version=again.version) == again
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_graph_of_columns_is_written_as_any_other():
+    """For the answer that sends a whole one."""
+    graph = resnet()
+
+    assert dumps(replace(loads(Graph, columns(graph), NEXT), version=VERSION)) == dumps(graph)
+    assert columns(loads(Graph, columns(graph), NEXT)) == columns(graph)
+
+
 @given(
     st.builds(
         StepInfo,
@@ -59,7 +83,6 @@ def test_a_step_comes_back_equal(info):
     assert loads(StepInfo, dumps(info)) == info
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.builds(
         Module,
@@ -80,6 +103,7 @@ def test_any_name_comes_back_equal(module):
     )
 
     assert loads(Graph, dumps(graph)) == graph
+    assert replace(loads(Graph, columns(graph), NEXT), version=VERSION) == graph
 
 
 def test_numbers_that_json_lacks_become_null():
@@ -138,3 +162,60 @@ def test_an_edge_end_must_have_a_known_kind_and_two_parts():
 
         with pytest.raises(ShapeError, match=r"Graph.edges\[0\].source"):
             loads(Graph, json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "message"),
+    [
+        (["series"], [1], r"Graph.series\[0\]: expected an object, got 1"),
+        (["series"], 1, "Graph.series: expected a list, got 1"),
+        (["series", "row"], {}, "Graph.series.row: expected a list"),
+        (["series", "row", 2], "2", r"Graph.series.row\[2\]: expected a whole number, got '2'"),
+        (["series", "row", 2], True, r"Graph.series.row\[2\]: expected a whole number, got True"),
+        (["series", "row", 2], 2**63, r"Graph.series.row\[2\]: expected a whole number"),
+        (["series", "group", 1], "door", r"Graph.series.group\[1\]: expected one of"),
+        (["series", "name", 1], None, r"Graph.series.name\[1\]: expected str, got None"),
+        (["series", "other"], [], "Graph.series: Series has fields .* wrong or missing: \\['other'\\]"),
+        (["series", "row"], None, "Graph.series.row: expected a list"),
+        (["edges", "source"], [["node", 0]], "Graph.edges.source: expected an object"),
+        (["edges", "source", "kind", 0], "door", r"Graph.edges.source.kind\[0\]: expected one of"),
+        (["edges", "implicit", 0], 1, r"Graph.edges.implicit\[0\]: expected bool, got 1"),
+        (["edges", "level"], [0], "Graph.edges: columns of different lengths"),
+        (["nodes", "inputs"], [], "Graph.nodes.inputs: expected counts and items"),
+        (["nodes", "inputs", "counts", 0], -1, "Graph.nodes.inputs: counts of .* items"),
+        (["nodes", "inputs", "counts", 0], 7, "Graph.nodes.inputs: counts of .* items"),
+        (["nodes", "inputs", "counts", 0], 0.5, r"Graph.nodes.inputs.counts\[0\]: expected a whole number"),
+        (["nodes", "inputs", "items", "shape", 0], ["x"], r"Graph.nodes.inputs.items.shape\[0\]\[0\]"),
+        (["modules", "parameters", "items", "shape", 0], [None], r"items.shape\[0\]\[0\]: expected a whole"),
+    ],
+)
+def test_a_wrong_place_in_a_column_is_named(path, wrong, message):
+    value = json.loads(columns(vqvae()))
+    place = value
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = wrong
+
+    with pytest.raises(ShapeError, match=message):
+        loads(Graph, json.dumps(value).encode(), NEXT)
+
+
+def test_a_column_that_must_be_there_is_missed_and_one_with_a_default_is_not():
+    value = json.loads(columns(vqvae()))
+    del value["edges"]["implicit"]
+
+    assert [edge.implicit for edge in loads(Graph, json.dumps(value).encode(), NEXT).edges] == [
+        False for _ in vqvae().edges
+    ]
+    del value["edges"]["level"]
+    with pytest.raises(ShapeError, match=r"Edge has fields .* wrong or missing: \['level'\]"):
+        loads(Graph, json.dumps(value).encode(), NEXT)
+
+
+def test_counts_that_take_items_back_are_refused():
+    value = json.loads(columns(vqvae()))
+    counts = value["nodes"]["inputs"]["counts"]
+    counts[:2] = [-1, counts[0] + counts[1] + 1]
+
+    with pytest.raises(ShapeError, match=r"Graph.nodes.inputs: counts of .* items"):
+        loads(Graph, json.dumps(value).encode(), NEXT)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.schema import Status
 from tests.plugin_client import parse_series
 from tests.records import ODD_NAMES, Run, resnet, small, vqvae, write
@@ -216,7 +217,8 @@ class TestWhileServing:
         (cut,), (flipped,) = ((tmp_path / name).glob("*") for name in ("cut", "flipped"))
         cut.write_bytes(cut.read_bytes()[:-700])
         data = bytearray(flipped.read_bytes())
-        data[len(data) // 2] ^= 16
+        rows = events.step_values(Run(small()).record(10))[0].tensor.tensor_content
+        data[data.index(rows) + len(rows) // 2] ^= 16
         flipped.write_bytes(data)
 
         with tensorboard_server(tmp_path, load_fast) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -144,10 +145,10 @@ class Graph:
     """All invocations of a model that any logged step has seen; only ever grows while a run lasts."""
 
     model: str
-    modules: list[Module]
-    nodes: list[Node]
-    edges: list[Edge]
-    series: list[Series]
+    modules: Sequence[Module]
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+    series: Sequence[Series]
     bins: int
     options: dict[str, Any] = field(default_factory=dict)
     version: int = VERSION
