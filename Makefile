@@ -31,7 +31,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get
 FIND_CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
 STATIC := tensorboard_torchexplorer/static
 
-.PHONY: setup demo check test bench matrix clean python-check frontend-check bundle-check chromium
+.PHONY: setup demo check test bench matrix clean python-check frontend-check vitest bundle-check chromium
 
 setup: $(VENV)/.dev frontend/node_modules/.package-lock.json
 
@@ -44,9 +44,10 @@ endif
 
 check: python-check frontend-check
 
-# pytest comes last, so that its summary closes the output.
-test: check bundle-check chromium
-	cd frontend && npm test
+# What only needs to be set up and read goes on two cores at once. pytest comes last, so that its summary
+# closes the output.
+test:
+	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) check bundle-check vitest chromium
 	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$${CHROMIUM:-$$($(FIND_CHROMIUM))} npm run e2e
 	$(RUN) -m pytest -n 2 --dist loadfile
 
@@ -57,6 +58,9 @@ python-check: $(VENV)/.dev
 
 frontend-check: frontend/node_modules/.package-lock.json
 	cd frontend && npm run check
+
+vitest: frontend/node_modules/.package-lock.json
+	cd frontend && npm test
 
 # The committed bundle is what a fresh build of the sources gives.
 bundle-check: frontend/node_modules/.package-lock.json
@@ -105,5 +109,6 @@ frontend/node_modules/.package-lock.json: frontend/package-lock.json frontend/pa
 	cd frontend && npm ci
 	touch $@
 
-chromium:
+# After the other place that may call apt-get, which knows but one caller at a time.
+chromium: | $(VENV)/.torch
 	[ -n "$${CHROMIUM:-}" ] || $(FIND_CHROMIUM) >/dev/null || { $(APT) update && $(APT) install -y chromium; }
