@@ -6,7 +6,6 @@ written stays true for the whole run.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -29,22 +28,19 @@ backend reads to show one invocation; fewer, larger ones cost there, more, small
 NOT_CALLED = "not called through __call__"
 
 
-class SeriesKey(NamedTuple):
-    """What a series is the history of; `node` or `module` is -1, see `schema.Series`."""
-
-    node: int
-    module: int
-    group: Group
-    kind: Kind
-    position: int
-
-
 class Histories(NamedTuple):
     """The series of the ports of a node, or of the parameters of a module, by position; empty where they
     are not recorded."""
 
     values: list[int]
     grads: list[int]
+
+    def of(self, kind: Kind) -> list[int]:
+        """Those of one kind."""
+        return self.values if kind == "value" else self.grads
+
+
+_NO_SERIES = Histories([], [])
 
 
 class GraphBuilder:
@@ -63,7 +59,6 @@ class GraphBuilder:
         self.bins = bins
         self.options = options
         self.changed = False
-        self.series_of: dict[SeriesKey, int] = {}
         self.series: list[Series] = []
         self.modules: list[Module] = []
         self.nodes: list[Node] = []
@@ -75,13 +70,16 @@ class GraphBuilder:
         self._parameters: dict[int, tuple[tuple[tuple[str, int, bool], ...], dict[str, int]]] = {}
         self._outdated: set[str] = set()
         self._shard, self._row = 0, 0
-        # By node, module and group, from `series_of`.
+        # By node, module and group, see `schema.Series`.
         self._histories: dict[tuple[int, int, Group], Histories] = {}
 
     def go_on(self, before: GraphBuilder) -> None:
         """Start from the graph of an earlier watch: records on disk count on its indices. Those with another
         number of bins are spread over the present one by whoever reads them."""
-        self.series_of, self.series = dict(before.series_of), list(before.series)
+        self.series = list(before.series)
+        self._histories = {
+            key: Histories(list(known.values), list(known.grads)) for key, known in before._histories.items()
+        }
         self.modules, self.nodes = list(before.modules), list(before.nodes)
         self.module_of = dict(before.module_of)
         self._node_of, self._edges = dict(before._node_of), dict(before._edges)
@@ -94,23 +92,11 @@ class GraphBuilder:
 
     def series_of_node(self, node: int, group: Group) -> Histories:
         """The series of the input or output ports of an invocation."""
-        return self._histories.get((node, -1, group)) or self._histories_of(node, -1, group)
+        return self._histories.get((node, -1, group), _NO_SERIES)
 
     def series_of_module(self, module: int) -> Histories:
         """The series of the parameters of a module."""
-        return self._histories.get((-1, module, "param")) or self._histories_of(-1, module, "param")
-
-    def _histories_of(self, node: int, module: int, group: Group) -> Histories:
-        found = Histories([], [])
-        kinds: tuple[tuple[Kind, list[int]], ...] = (("value", found.values), ("grad", found.grads))
-        for kind, indices in kinds:
-            for position in itertools.count():
-                index = self.series_of.get(SeriesKey(node, module, group, kind, position))
-                if index is None:
-                    break
-                indices.append(index)
-        self._histories[node, module, group] = found
-        return found
+        return self._histories.get((-1, module, "param"), _NO_SERIES)
 
     def snapshot(self) -> Graph:
         """The graph as it stands."""
@@ -313,40 +299,37 @@ class GraphBuilder:
 
     def _node_series(self, index: int) -> None:
         node = self.nodes[index]
-        if "excluded" in self.modules[node.module].flags:
-            return
-        groups: tuple[tuple[Group, list[Port]], ...] = (("input", node.inputs), ("output", node.outputs))
-        wanted: list[tuple[SeriesKey, str]] = []
-        for group, ports in groups:
-            for position, port in enumerate(ports):
-                if "io" in self.log:
-                    wanted.append((SeriesKey(index, -1, group, "value", position), port.name))
-                if "io_grad" in self.log:
-                    wanted.append((SeriesKey(index, -1, group, "grad", position), port.name))
-        self._place((index, -1), wanted)
+        if "excluded" not in self.modules[node.module].flags:
+            kinds = self._kinds("io", "io_grad")
+            self._place(index, -1, {"input": node.inputs, "output": node.outputs}, kinds)
 
     def _module_series(self, index: int) -> None:
-        if "excluded" in self.modules[index].flags:
-            return
-        wanted: list[tuple[SeriesKey, str]] = []
-        for position, parameter in enumerate(self.modules[index].parameters):
-            if "params" in self.log:
-                wanted.append((SeriesKey(-1, index, "param", "value", position), parameter.name))
-            if "params_grad" in self.log:
-                wanted.append((SeriesKey(-1, index, "param", "grad", position), parameter.name))
-        self._place((-1, index), wanted)
+        if "excluded" not in self.modules[index].flags:
+            kinds = self._kinds("params", "params_grad")
+            self._place(-1, index, {"param": self.modules[index].parameters}, kinds)
 
-    def _place(self, owner: tuple[int, int], wanted: list[tuple[SeriesKey, str]]) -> None:
-        """Give the series that are new a row each, those of one owner together where they fit."""
-        new = [(key, name) for key, name in wanted if key not in self.series_of]
+    def _kinds(self, values: str, grads: str) -> list[Kind]:
+        """Those of "value" and "grad" that are to be recorded, by their names in `log`."""
+        kinds: tuple[tuple[Kind, str], ...] = (("value", values), ("grad", grads))
+        return [kind for kind, name in kinds if name in self.log]
+
+    def _place(
+        self, node: int, module: int, owned: Mapping[Group, Sequence[Port | Parameter]], kinds: list[Kind]
+    ) -> None:
+        """Give the series that one owner lacks a row each, together where they fit."""
+        new: list[tuple[Group, Kind, int]] = []
+        for group, items in owned.items():
+            known = self._histories.setdefault((node, module, group), Histories([], []))
+            for position in range(len(items)):
+                new += [(group, kind, position) for kind in kinds if position >= len(known.of(kind))]
         if not new:
             return
         if self._row and self._row + len(new) > SHARD_ROWS:
             self._shard, self._row = self._shard + 1, 0
-        for key, name in new:
-            self._histories.pop((key.node, key.module, key.group), None)
-            self.series_of[key] = len(self.series)
-            self.series.append(Series(*key, name=name, shard=self._shard, row=self._row))
+        for group, kind, position in new:
+            self._histories[node, module, group].of(kind).append(len(self.series))
+            name = owned[group][position].name
+            self.series.append(Series(node, module, group, kind, position, name, self._shard, self._row))
             self._row += 1
         self.changed = True
 
