@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,18 +32,33 @@ def _over(tasks: set[int], task: int, ended: Callable[[], None]) -> None:
 
 
 class Sentinel:
-    """Calls `passed(parameter, gradients)` in every backward that reaches a parameter, whoever runs it: also
-    within compiled functions, which no hook of a module or an optimizer sees. The hook sits on the node that
-    adds to the parameter's gradient, which all graphs share for as long as somebody holds it."""
+    """Calls `passed()` in every backward that reaches a parameter, whoever runs it: also within compiled
+    functions, which no hook of a module or an optimizer sees. The hook sits on the node that adds to the
+    parameter's gradient, which all graphs share for as long as somebody holds it. Nothing else here refers
+    to the parameter: `torch.utils.swap_tensors`, and so `module.to()`, refuses one with a weak reference."""
 
-    def __init__(self, parameter: Tensor, passed: Callable[[weakref.ref[Tensor], Any], None]) -> None:
+    def __init__(self, parameter: Tensor, passed: Callable[[], None]) -> None:
+        """`passed` is a bound method."""
         self._node, _ = leaf_edge(parameter)
-        self._parameter = weakref.ref(parameter)
-        self._handle = self._node.register_prehook(out_of_regions(partial(passed, self._parameter)))
+        # Held weakly: from a node on, a cycle runs through C++, where Python's collector can't see it.
+        method = weakref.WeakMethod(passed)
+
+        def hook(gradients: Any) -> None:
+            call = method()
+            if call is not None:
+                call()
+
+        self._handle = self._node.register_prehook(out_of_regions(hook))
+
+    @property
+    def parameter(self) -> Tensor:
+        """The parameter, or what has taken its place in the node."""
+        parameter: Tensor = self._node.variable
+        return parameter
 
     def watches(self, module: nn.Module) -> bool:
         """Whether the parameter is still one of the module's, and trained."""
-        mine = self._parameter()
+        mine = self.parameter
         return any(mine is p and p.requires_grad for p in module.parameters())
 
     def remove(self) -> None:

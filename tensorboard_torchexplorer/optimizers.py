@@ -23,7 +23,8 @@ class Optimizers:
         self._root = root
         self._chosen = chosen
         self._found: weakref.WeakKeyDictionary[Optimizer, tuple[int, bool]] = weakref.WeakKeyDictionary()
-        self._version: tuple[weakref.ref[Tensor], int] | None = None
+        # By id: a reference, even a weak one, would keep `module.to()` from swapping the parameter.
+        self._version: tuple[int, int] | None = None
         self._unseen = 0
 
     def touches(self, optimizer: Optimizer) -> bool:
@@ -57,13 +58,12 @@ class Optimizers:
         self._version = None
         for parameter in root.parameters() if root is not None else ():
             if parameter.grad is not None:
-                self.watch_version(weakref.ref(parameter))
+                self.watch_version(parameter)
                 return
 
-    def watch_version(self, reference: weakref.ref[Tensor]) -> None:
-        """The same by the parameter referred to, which has a gradient."""
-        parameter = reference()
-        self._version = None if parameter is None else (reference, parameter._version)
+    def watch_version(self, parameter: Tensor) -> None:
+        """The same by a parameter of the model that has a gradient."""
+        self._version = id(parameter), parameter._version
 
     def stepping(self) -> None:
         """An optimizer tells of its step."""
@@ -81,11 +81,13 @@ class Optimizers:
         passes count instead."""
         if self._version is None:
             return 0
-        reference, version = self._version
-        parameter = reference()
+        known, version = self._version
+        root = self._root()
+        parameters = root.parameters() if root is not None else ()
+        parameter = next((parameter for parameter in parameters if id(parameter) == known), None)
         if parameter is None or parameter._version == version:
             return 0
-        self._version = (reference, parameter._version)
+        self._version = known, parameter._version
         self._unseen += 1
         if self._unseen < 2:
             return 0

@@ -126,13 +126,13 @@ class Steps:
         """Called inside a backward, any number of times."""
         call_at_end(self._tasks, self._backward_ended)
 
-    def _backward_passed(self, parameter: weakref.ref[Tensor], _gradients: Any) -> None:
+    def _backward_passed(self) -> None:
         """A backward is about to reach the sentinel's parameter."""
         try:
             if self._stepping or not (self.optimizers.known or self._whole):
                 return  # within a closure, parameters move between backward passes
-            if self.forwards:
-                self.optimizers.watch_version(parameter)
+            if self.forwards and self._sentinel is not None:
+                self.optimizers.watch_version(self._sentinel.parameter)
             elif current_graph_task() not in self._tasks and not self._is_elsewhere():
                 self._count_missed()
                 self.backward_started()

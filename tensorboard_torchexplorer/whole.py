@@ -62,6 +62,8 @@ def unreadable(tensor: Tensor) -> int:
         return Status.DTYPE
     if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
         return Status.SUBCLASS
+    if torch._C._functorch.is_legacy_batchedtensor(tensor):  # of a backward of many gradients at once
+        return Status.NOT_OBSERVED
     if tensor.layout is torch.strided and _is_freed(tensor):
         return Status.FREED
     return Status.OK

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 from tensorboard_torchexplorer import ExplorerWriter, verify
@@ -68,7 +69,24 @@ def jacobian(net, step):
     return net(X).square().mean() + jacrev(net)(X[0]).square().mean()
 
 
-TRANSFORMS = {"per-sample gradients": per_sample, "ensemble": ensemble, "jacobian": jacobian}
+def many_gradients(net, step):
+    rows = torch.autograd.functional.jacobian(net, X[:2], vectorize=True, create_graph=True)
+    return net(X).square().mean() + rows.square().mean()
+
+
+def tangents(net, step):
+    with forward_ad.dual_level():
+        primal, tangent = forward_ad.unpack_dual(net(forward_ad.make_dual(X, torch.ones_like(X))))
+        return primal.square().mean() + tangent.square().mean()
+
+
+TRANSFORMS = {
+    "per-sample gradients": per_sample,
+    "ensemble": ensemble,
+    "jacobian": jacobian,
+    "many gradients at once": many_gradients,
+    "tangents": tangents,
+}
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -118,6 +136,46 @@ def test_transforms_inside_of_the_model_change_nothing(tmp_path):
     assert watch.faults.list() == []
     assert seen.status(".", "output", "grad", "output") == Status.OK
     assert {"inner", "head"} <= set(seen.ids())
+
+
+def test_values_and_gradients_of_a_forward_with_tangents(tmp_path):
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        watch = writer.watch(net, log_freq=1, sample_n=None)
+        with forward_ad.dual_level():
+            primal, tangent = forward_ad.unpack_dual(net(forward_ad.make_dual(X, torch.ones_like(X))))
+            primal.retain_grad()
+            (primal.square().mean() + tangent.square().mean()).backward()
+        optimizer.step()
+    seen = read_back(str(tmp_path))
+
+    assert watch.faults.list() == []
+    torch.testing.assert_close(tangent, torch.func.jvp(model(), (X,), (torch.ones_like(X),))[1])
+    assert_row_holds(seen.row(".", "output", "value", "output"), primal)
+    assert_row_holds(seen.row(".", "output", "grad", "output"), primal.grad.norm(dim=1), rel=1e-5)
+    assert_row_holds(seen.row("0", "param", "grad", "weight"), net[0].weight.grad, rel=1e-5)
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["alone", "before an ordinary backward"])
+def test_many_gradients_at_once_have_no_histogram(also, tmp_path):
+    """A backward of many gradients at once (`is_grads_batched`, a vectorized jacobian) brings no gradient of
+    a loss. What it brings is not looked at, and an ordinary backward is shown all the same."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ExplorerWriter(str(tmp_path)) as writer:
+        watch = writer.watch(net, log_freq=1, optimizer=optimizer)
+        result = net(X)
+        many = torch.eye(result.numel()).reshape(-1, *result.shape)
+        (rows,) = torch.autograd.grad(result, net[0].weight, many, retain_graph=True, is_grads_batched=True)
+        if also:
+            result.square().mean().backward()
+        optimizer.step()
+    seen = read_back(str(tmp_path))
+
+    assert rows.shape == (18, 8, 8)
+    assert watch.faults.list() == []
+    assert seen.status("0", "output", "grad", "output") == (Status.OK if also else Status.NOT_OBSERVED)
 
 
 def scripted() -> nn.Module:

@@ -96,6 +96,8 @@ class ForwardCapture:
                     self._report("", "the graph of the forward", error)
             result = self._tree.seen(forward)(*args, **kwargs)
         try:
+            if self._values is not None:
+                self._values.forget()
             if self._tracer is not None:
                 self._tracer.finish()
             if self._gradients is not None and torch.is_grad_enabled():

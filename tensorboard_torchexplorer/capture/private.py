@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.autograd import Variable
+from torch.autograd import Variable, forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
 from torch.utils.hooks import RemovableHandle
 
@@ -116,11 +116,11 @@ def of_all_samples(tensor: Tensor) -> Tensor:
 
 
 class quiet:
-    """For our own arithmetic on the user's tensors: no graph, none of the user's or our modes and
-    transforms sees it, and tensor subclasses act as plain tensors. A class, since a generator costs three
+    """For our own arithmetic on the user's tensors: no graph and no tangents, none of the user's or our modes
+    and transforms sees it, and tensor subclasses act as plain tensors. A class, since a generator costs three
     times as much and this runs in every hook."""
 
-    __slots__ = ("_grad", "_mode", "_modes", "_plain", "_transforms")
+    __slots__ = ("_grad", "_mode", "_modes", "_plain", "_tangents", "_transforms")
 
     def __enter__(self) -> None:
         # First, since function modes see the change of the grad mode, too.
@@ -128,6 +128,9 @@ class quiet:
         self._plain.__enter__()
         self._grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
+        self._tangents = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+        if self._tangents:
+            torch._C._set_fwd_grad_enabled(False)
         self._mode = self._modes = None
         depth = torch._C._len_torch_dispatch_stack()
         if depth == 1:  # ours, while a forward is traced; the general way takes fifty times as long
@@ -148,6 +151,8 @@ class quiet:
             _push_mode(self._mode)
         if self._modes is not None:
             self._modes.__exit__(kind, error, trace)
+        if self._tangents:
+            torch._C._set_fwd_grad_enabled(True)
         torch._C._set_grad_enabled(self._grad)
         self._plain.__exit__(kind, error, trace)
 
@@ -216,5 +221,8 @@ def missing() -> list[str]:
         (torch.compiler, "set_stance"),
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch._C._functorch, "is_functorch_wrapped_tensor"),
+        (torch._C._functorch, "is_legacy_batchedtensor"),
+        (forward_ad, "_current_level"),
+        (torch._C, "_set_fwd_grad_enabled"),
     )
     return [name for owner, name in wanted if not hasattr(owner, name)]

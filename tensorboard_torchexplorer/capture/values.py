@@ -53,6 +53,11 @@ class ValueObserver:
         with quiet():
             return self._once(beneath(tensor))
 
+    def forget(self) -> None:
+        """Let go of the tensors seen, once the forward has ended: a weak reference to a parameter keeps
+        `torch.utils.swap_tensors`, and so `module.to()`, from exchanging it."""
+        self._tensors, self._versions, self._slots = {}, {}, {}
+
     def _once(self, tensor: Tensor) -> Taken:
         if tensor.is_inference():  # has no version, so a write in between would go unseen
             return self._sampler.take(tensor)
