@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from tests import records
+from tests import record_graphs, records
 from tests.tensorboard_server import ROOT, tensorboard_server
 
 RUN, MODEL = "panels", "model"
@@ -31,7 +31,7 @@ WORDS = {
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         with SummaryWriter(Path(scratch) / RUN) as writer:
-            records.write(writer, records.Run(records.small(MODEL, layers=PANELS)), range(STEPS))
+            records.write(writer, records.Run(record_graphs.small(MODEL, layers=PANELS)), range(STEPS))
         with tensorboard_server(scratch) as server:
             server.wait_for_steps(RUN, MODEL, STEPS - 1)
             measured = json.loads(

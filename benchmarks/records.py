@@ -23,7 +23,8 @@ from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.crc import _fastest
 from tensorboard_torchexplorer.record_file import write_values
 from tests.plugin_client import Loaded
-from tests.records import Run, resnet, wide
+from tests.record_graphs import resnet, wide
+from tests.records import Run
 from tests.tensorboard_server import PLUGIN, Server, tensorboard_server
 
 INVOCATIONS = 1000

@@ -28,6 +28,8 @@ PLACE = ROOT / "build" / "matrix"
 # trainers, nothing that only waits.
 TESTS = (
     "tests/test_cases_capture.py",
+    "tests/test_cases_control.py",
+    "tests/test_cases_cost.py",
     "tests/test_cases_values.py",
     "tests/test_checkpoint.py",
     "tests/test_cli.py",
@@ -40,6 +42,10 @@ TESTS = (
     "tests/test_modes_verify.py",
     "tests/test_modes_watching.py",
     "tests/test_plugin.py",
+    "tests/test_plugin_damage.py",
+    "tests/test_plugin_graph.py",
+    "tests/test_plugin_runs.py",
+    "tests/test_plugin_series.py",
     "tests/test_reader.py",
     "tests/test_report.py",
     "tests/test_scaler.py",
@@ -48,6 +54,8 @@ TESTS = (
     "tests/test_structure.py",
     "tests/test_structure_walk.py",
     "tests/test_surroundings.py",
+    "tests/test_surroundings_forward.py",
+    "tests/test_surroundings_readers.py",
     "tests/test_values.py",
 )
 

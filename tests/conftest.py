@@ -51,6 +51,26 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
     return check
 
 
+@pytest.fixture(scope="session")
+def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory to read: `tests.plugin_records.write_runs`."""
+    from tests.plugin_records import write_runs
+
+    path = tmp_path_factory.mktemp("runs")
+    write_runs(path)
+    return path
+
+
+@pytest.fixture
+def held() -> Iterator[Any]:
+    """A task for the thread beside the training, which waits there until the test lets it `go`."""
+    from tests.background_records import Held
+
+    task = Held()
+    yield task
+    task.go.set()
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
     """`serve(logdir, python=sys.executable, **environment)` starts `tensorboard-torchexplorer show` on a

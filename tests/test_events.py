@@ -18,7 +18,8 @@ from tensorboard_torchexplorer.events import DecodeError, NewerVersionError, Tag
 from tensorboard_torchexplorer.graphs import GraphView
 from tensorboard_torchexplorer.rows import decode_rows
 from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, VERSION, Edge, End, Graph, Node, Series
-from tests.records import ODD_NAMES, Run, resnet, small, stored_graph, vqvae
+from tests.record_graphs import resnet, small, vqvae
+from tests.records import ODD_NAMES, Run, stored_graph
 
 
 def payloads(values) -> dict[str, bytes]:

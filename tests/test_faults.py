@@ -21,14 +21,16 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_torchexplorer.reader import read
 from tests.plugin_client import Loaded
-from tests.records import Run, small, write
+from tests.record_graphs import small
+from tests.records import Run, write
 
 TRAINING = """
 import os, shutil, sys, time, warnings
 from torch.utils.tensorboard import SummaryWriter
 from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.background import background_of
-from tests.records import Run, small, wide
+from tests.record_graphs import small, wide
+from tests.records import Run
 
 def train(logdir, steps, graph=None, pause=0.0, before_step=lambda step: None, errors=None):
     run = Run(graph or small())

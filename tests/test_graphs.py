@@ -7,7 +7,7 @@ import pytest
 
 from tensorboard_torchexplorer.graphs import MAX_MATCHES, MAX_PEERS, GraphView
 from tensorboard_torchexplorer.schema import ROOT_ID, Edge, End, Module, Node, Parameter, Port
-from tests.records import GraphBuilder, port, resnet, small, vqvae, wide
+from tests.record_graphs import GraphBuilder, port, resnet, small, vqvae, wide
 
 
 def view(graph=None) -> GraphView:

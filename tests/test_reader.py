@@ -13,7 +13,8 @@ from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import HEALTH, Status
 from tests.plugin_client import Loaded
-from tests.records import ODD_NAMES, Run, resnet, small, stored_graph, vqvae, write
+from tests.record_graphs import resnet, small, vqvae
+from tests.records import ODD_NAMES, Run, stored_graph, write
 
 
 @pytest.fixture(scope="module")

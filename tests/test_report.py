@@ -24,7 +24,7 @@ from tensorboard_torchexplorer.cli import main
 from tensorboard_torchexplorer.reader import FileSource
 from tensorboard_torchexplorer.report import export, page
 from tensorboard_torchexplorer.schema import HEALTH, REPORT_ID
-from tests import records
+from tests import record_graphs, records
 from tests.test_serve import record
 
 HOSTILE = "<script>alert(1)<!--'\"&\u202e"
@@ -165,7 +165,7 @@ def test_the_licenses_of_what_is_in_the_tab_go_with_it(logdir):
 def test_names_cannot_break_out(tmp_path):
     directory = tmp_path / HOSTILE / "run"
     with SummaryWriter(directory) as writer:
-        records.write(writer, records.Run(records.small("</script>" + HOSTILE)), range(2))
+        records.write(writer, records.Run(record_graphs.small("</script>" + HOSTILE)), range(2))
     single = page(directory)
     found = Page(single)
 
@@ -220,7 +220,7 @@ def test_wrong_arguments_are_named(options, problem, logdir):
 
 def test_a_run_that_goes_on_is_taken_as_far_as_it_is(tmp_path):
     with SummaryWriter(tmp_path / "run") as writer:
-        records.write(writer, records.Run(records.small()), range(4))
+        records.write(writer, records.Run(record_graphs.small()), range(4))
         writer.flush()
         (file,) = (tmp_path / "run").iterdir()
         file.write_bytes(file.read_bytes()[:-5])
@@ -241,8 +241,8 @@ def test_without_records_it_says_why(tmp_path):
 
 def test_a_model_that_cannot_be_shown_says_why(tmp_path):
     with SummaryWriter(tmp_path) as writer:
-        records.write(writer, records.Run(records.small("whole")), range(2))
-        records.write(writer, records.Run(records.small("no graph")), range(2), graph=False)
+        records.write(writer, records.Run(record_graphs.small("whole")), range(2))
+        records.write(writer, records.Run(record_graphs.small("no graph")), range(2), graph=False)
     held = Held.of(page(tmp_path))
     (run,) = held.head["runs"]["runs"]
 

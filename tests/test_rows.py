@@ -22,7 +22,8 @@ from tensorboard_torchexplorer.rows import (
 )
 from tensorboard_torchexplorer.schema import Status
 from tests import strategies
-from tests.records import Run, rows_for, wide
+from tests.record_graphs import wide
+from tests.records import Run, rows_for
 
 
 def decoded(payload: bytes, count: int, bins: int) -> np.ndarray:

@@ -27,7 +27,7 @@ from tensorboard_torchexplorer.schema_json import (
     dumps_in_columns,
     loads,
 )
-from tests.records import resnet, vqvae
+from tests.record_graphs import resnet, vqvae
 
 TEXT = st.text(st.characters(codec="utf-8"))
 INFO = StepInfo(3, 1.5, None, 2, [[0, 4]], 65536.0, False, 1, "a", [Fault("x", "y", "z")])

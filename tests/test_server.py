@@ -13,7 +13,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.schema import Status
 from tests.plugin_client import parse_series
-from tests.records import ODD_NAMES, Run, resnet, small, vqvae, write
+from tests.record_graphs import resnet, small, vqvae
+from tests.records import ODD_NAMES, Run, write
 from tests.tensorboard_server import PLUGIN, tensorboard_server
 
 DIRECTORY_NAMES = [name for name in ODD_NAMES if "/" not in name and name != ".."]

@@ -27,7 +27,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_torchexplorer import events
-from tests import records
+from tests import record_graphs, records
 from tests.tensorboard_server import tensorboard_server
 
 RUNS = 300
@@ -88,7 +88,7 @@ class Passing(BaseHTTPRequestHandler):
 
 def troubled(logdir: Path) -> None:
     """Runs that lost records, that stopped before their first step, and of a newer format."""
-    run = records.Run(records.small())
+    run = records.Run(record_graphs.small())
     lost = replace(run.record(0), info=replace(run.record(0).info, dropped=4))
     for name, record in (("lossy", lost), ("no step yet", None), ("newer", lost)):
         with SummaryWriter(logdir / name) as writer:
@@ -102,11 +102,11 @@ def main() -> None:
     with ExitStack() as opened:
         logdir = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         with SummaryWriter(logdir / "a first") as writer:
-            records.write(writer, records.Run(records.resnet()), range(5))
+            records.write(writer, records.Run(record_graphs.resnet()), range(5))
             writer.add_scalar("loss", 1, 0)
         for number in range(RUNS):
             with SummaryWriter(logdir / f"sweep/{number:03}") as writer:
-                records.write(writer, records.Run(records.small()), range(2))
+                records.write(writer, records.Run(record_graphs.small()), range(2))
         troubled(logdir)
         proxy = Proxy(("127.0.0.1", 0), Passing)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
@@ -119,7 +119,7 @@ def main() -> None:
             proxy.upstream = server.url
 
         start()
-        later = records.Run(records.small(), seed=3)
+        later = records.Run(record_graphs.small(), seed=3)
         steps = count()
         live: SummaryWriter | None = None
         origin = f"127.0.0.1:{proxy.server_port}"

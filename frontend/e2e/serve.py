@@ -22,23 +22,24 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_torchexplorer import ExplorerWriter
 from tensorboard_torchexplorer.report import export
-from tests import records
+from tensorboard_torchexplorer.schema import End, Graph
+from tests import record_graphs, records
 from tests.tensorboard_server import tensorboard_server
 
 STEPS = 40
 HOSTILE = "<img src=x onerror=document.title='broken'>\u202e" + "y" * 10_000
 
 
-def hostile() -> records.Graph:
+def hostile() -> Graph:
     """Names that try to be markup, to turn the text about, to burst the page, to be a placeholder."""
-    builder = records.GraphBuilder("hostile", "Output 0")
-    builder.ports(0, [records.port(4, 8)], [records.port(4, 8, name="")])
-    ports = [records.port(4, 8, name=HOSTILE)], [records.port(4, 8, name="")]
+    builder = record_graphs.GraphBuilder("hostile", "Output 0")
+    builder.ports(0, [record_graphs.port(4, 8)], [record_graphs.port(4, 8, name="")])
+    ports = [record_graphs.port(4, 8, name=HOSTILE)], [record_graphs.port(4, 8, name="")]
     odd = builder.call(0, HOSTILE, HOSTILE, *ports, f"key={HOSTILE}, {HOSTILE}", {HOSTILE: [8]})
     plain = builder.call(0, "Input", "Output 0", *ports)
-    builder.edge(0, records.End("input", 0), records.End("node", odd))
-    builder.edge(0, records.End("node", odd), records.End("node", plain))
-    builder.edge(0, records.End("node", plain), records.End("output", 0))
+    builder.edge(0, End("input", 0), End("node", odd))
+    builder.edge(0, End("node", odd), End("node", plain))
+    builder.edge(0, End("node", plain), End("output", 0))
     return builder.graph()
 
 
@@ -87,11 +88,11 @@ def main() -> None:
         with SummaryWriter(logdir / "unfriendly names", max_queue=1000) as writer:
             records.write(writer, records.Run(hostile()), range(3))
         with SummaryWriter(logdir / "unrolled", max_queue=1000) as writer:
-            records.write(writer, records.Run(records.small(layers=12)), range(3))
+            records.write(writer, records.Run(record_graphs.small(layers=12)), range(3))
         with SummaryWriter(logdir / "very large", max_queue=1000) as writer:
-            records.write(writer, records.Run(records.small(layers=2000)), range(1))
+            records.write(writer, records.Run(record_graphs.small(layers=2000)), range(1))
         train(logdir / "with groups", Grouped())
-        live = records.Run(records.resnet(), seed=5)
+        live = records.Run(record_graphs.resnet(), seed=5)
         steps = count()
         with (
             SummaryWriter(logdir / "training now") as writer,
