@@ -2,7 +2,7 @@
  *  of a model in Chromium ($CHROMIUM, else /usr/bin/chromium) and prints a line of JSON. `benchmarks/panels.py`
  *  makes the run.
  *
- *  `maps`: heat maps that are drawn. `theme`, `scrub`, `hover`: milliseconds of the main thread (script, style and
+ *  `maps`: heat maps that are drawn. `theme`, `scrub`, `hover`: processor milliseconds of the main thread (script, style,
  *  layout) and from frame to frame, for one change of theme, of the step, of the pointer; the best of some rounds. */
 import { chromium } from '@playwright/test'
 
@@ -21,7 +21,7 @@ await page.goto(`${url}data/plugin_entry.html?name=torchexplorer#torchexplorer${
 const maps = page.locator('.plot-area canvas')
 await maps.nth(8 * Number(amount) - 1).waitFor()
 const metrics = await page.context().newCDPSession(page)
-await metrics.send('Performance.enable')
+await metrics.send('Performance.enable', { timeDomain: 'threadTicks' })
 
 const result = {
   maps: await maps.count(),

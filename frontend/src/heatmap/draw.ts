@@ -1,8 +1,10 @@
-/** A plot onto a canvas: the histogram pixels, thin lines over them, ticks where values are not finite. */
+/** A plot onto a canvas: the histogram's pixels with the extremes of each step, lines over them, ticks where values are
+ *  not finite. */
 import { COLOURS } from '../theme.ts'
 import { hasValues } from './axis.ts'
 import { colourTable, type Ink, type Theme } from './colours.ts'
-import { type Intensity, type Normal, paint } from './grid.ts'
+import { entriesOf, type Intensity, type Normal } from './grid.ts'
+import { dash, paint } from './pixels.ts'
 import type { Drawn, Plot } from './plot.ts'
 
 export interface PlotLook {
@@ -20,42 +22,31 @@ export function drawPlot(context: CanvasRenderingContext2D, plot: Plot, look: Pl
   context.setTransform(1, 0, 0, 1, 0, 0)
   context.clearRect(0, 0, width, height)
   if (plot.drawn !== null) {
-    drawPixels(context, plot.drawn, look)
+    drawPixels(context, plot.drawn, look, ratio)
     drawZero(context, plot.drawn, look.theme, ratio)
-    drawExtremes(context, plot, plot.drawn, look.theme, ratio)
     if (look.lines) drawMoments(context, plot, plot.drawn, look.theme, ratio)
   }
   drawRestarts(context, plot, look.theme, ratio)
   drawBroken(context, plot, look.theme, ratio)
 }
 
-function drawPixels(context: CanvasRenderingContext2D, { grid }: Drawn, look: PlotLook): void {
-  const pixels = paint(grid, colourTable(look.ink, look.theme), look.intensity, look.normal)
-  const image = new ImageData(new Uint8ClampedArray(pixels.buffer as ArrayBuffer), grid.width, grid.rows)
-  const small = scratch(grid.width, grid.rows)
-  small.putImageData(image, 0, 0)
-  context.imageSmoothingEnabled = false
-  context.drawImage(
-    small.canvas,
-    0,
-    0,
-    grid.width,
-    grid.rows,
-    0,
-    0,
-    context.canvas.width,
-    context.canvas.height,
-  )
+function drawPixels(context: CanvasRenderingContext2D, drawn: Drawn, look: PlotLook, ratio: number): void {
+  const { grid, lowest, highest } = drawn
+  const image = imageOf(grid.width, context.canvas.height)
+  const pixels = new Uint32Array(image.data.buffer)
+  const entries = entriesOf(grid, look.intensity, look.normal)
+  paint(pixels, grid, entries, colourTable(look.ink, look.theme))
+  const { muted } = COLOURS[look.theme]
+  const thick = Math.max(1, Math.round(ratio))
+  for (const shares of [lowest, highest]) dash(pixels, shares, thick, muted)
+  context.putImageData(image, 0, 0)
 }
 
-let shared: OffscreenCanvasRenderingContext2D | null = null
+let shared: ImageData | null = null
 
-/** One small canvas for all plots; it is emptied, since assigning a size does that. */
-function scratch(width: number, height: number): OffscreenCanvasRenderingContext2D {
-  shared ??= new OffscreenCanvas(1, 1).getContext('2d')
-  if (shared === null) throw new Error('this browser has no 2D canvas')
-  shared.canvas.width = width
-  shared.canvas.height = height
+/** One for all heat maps of a size. */
+function imageOf(width: number, height: number): ImageData {
+  if (shared?.width !== width || shared.height !== height) shared = new ImageData(width, height)
   return shared
 }
 
@@ -72,39 +63,6 @@ function drawZero(context: CanvasRenderingContext2D, { zero }: Drawn, theme: The
   context.lineTo(width, y)
   context.stroke()
   context.setLineDash([])
-  context.globalAlpha = 1
-}
-
-/** The exact smallest and largest value of each step, as small dashes; those beyond the axis lie at its end. */
-function drawExtremes(
-  context: CanvasRenderingContext2D,
-  plot: Plot,
-  drawn: Drawn,
-  theme: Theme,
-  ratio: number,
-): void {
-  const { rows } = plot.track
-  const thick = Math.max(1, Math.round(ratio))
-  context.fillStyle = COLOURS[theme].muted
-  context.globalAlpha = 0.5
-  for (let x = 0; x < plot.columns.width; x++) {
-    const amount = plot.columns.amount[x] as number
-    let [min, max] = [Infinity, -Infinity]
-    for (let part = 0; part < amount; part++) {
-      const step = plot.chosen[(plot.columns.first[x] as number) + part]
-      if (step === undefined || !hasValues(plot.track, step)) continue
-      min = Math.min(min, rows.min[step] as number)
-      max = Math.max(max, rows.max[step] as number)
-    }
-    if (min > max) continue
-    const left = Math.floor((x / plot.columns.width) * context.canvas.width)
-    const right = Math.ceil(((x + 1) / plot.columns.width) * context.canvas.width)
-    for (const value of [min, max]) {
-      const share = Math.min(1, Math.max(0, drawn.axis.place(value)))
-      const y = Math.round((1 - share) * (context.canvas.height - thick))
-      context.fillRect(left, y, right - left, thick)
-    }
-  }
   context.globalAlpha = 1
 }
 

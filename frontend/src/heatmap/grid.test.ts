@@ -5,9 +5,7 @@ import { encodeSeries, type Row, seriesHead } from '../api/fixture.ts'
 import { type AxisKind, extent, makeAxis } from './axis.ts'
 import { FAINTEST } from './colours.ts'
 import { domain, pixelColumns } from './columns.ts'
-import { type Grid, paint, resample } from './grid.ts'
-
-const TABLE = Uint32Array.from({ length: 256 }, (_, entry) => entry)
+import { entriesOf, type Grid, resample } from './grid.ts'
 
 function grid(rows: readonly Row[], width: number, height: number, kind: AxisKind = 'linear'): Grid {
   const steps = rows.map((_, step) => step)
@@ -94,27 +92,27 @@ describe('resample', () => {
   })
 })
 
-describe('paint', () => {
+describe('entriesOf', () => {
   const cells = Float32Array.of(0, 1, 4, 100, 0, 4, 0, 0)
   const small: Grid = { width: 2, rows: 4, cells }
 
   it('leaves no value as background and tints a single entry', () => {
-    const pixels = paint(small, TABLE, 'linear', 'all')
-    expect(pixels[0]).toBe(0)
-    expect(pixels[1]).toBeGreaterThanOrEqual(FAINTEST)
-    expect(pixels[3]).toBe(255)
+    const entries = entriesOf(small, 'linear', 'all')
+    expect(entries[0]).toBe(0)
+    expect(entries[1]).toBeGreaterThanOrEqual(FAINTEST)
+    expect(entries[3]).toBe(255)
   })
 
   it('by step, each step reaches the strongest colour', () => {
-    const pixels = paint(small, TABLE, 'root', 'step')
-    expect(pixels[2]).toBe(255)
-    expect(pixels[3]).toBe(255)
-    expect(pixels[1]).toBe(FAINTEST + Math.round(0.1 * (255 - FAINTEST)))
+    const entries = entriesOf(small, 'root', 'step')
+    expect(entries[2]).toBe(255)
+    expect(entries[3]).toBe(255)
+    expect(entries[1]).toBe(FAINTEST + Math.round(0.1 * (255 - FAINTEST)))
   })
 
   it('root and log lift small counts above linear', () => {
     const [linear, root, log] = (['linear', 'root', 'log'] as const).map(
-      (intensity) => paint(small, TABLE, intensity, 'all')[2] as number,
+      (intensity) => entriesOf(small, intensity, 'all')[2] as number,
     ) as [number, number, number]
     expect(root).toBeGreaterThan(linear)
     expect(log).toBeGreaterThan(root)

@@ -81,24 +81,29 @@ function spread(slice: Float32Array, count: number, lower: number, upper: number
   }
 }
 
-/** The pixels of `grid` in the colours of `table`. A cell that holds anything gets at least the faintest
- *  tint, so that few never looks like none. */
-export function paint(grid: Grid, table: Uint32Array, intensity: Intensity, normal: Normal): Uint32Array {
+/** For each cell of `grid` its entry in a colour table, 0 for none. A cell that holds anything gets at least the
+ *  faintest tint, so that few never looks like none. Remembered: another theme needs the same. */
+export function entriesOf(grid: Grid, intensity: Intensity, normal: Normal): Uint8Array {
+  const look = `${intensity} ${normal}`
+  const known = remembered.get(grid)
+  if (known?.look === look) return known.entries
   const { width, rows, cells } = grid
   const bend = BENDS[intensity]
   const peaks = columnPeaks(grid)
   if (normal === 'all') peaks.fill(peaks.reduce((one, other) => Math.max(one, other), 0))
   const scales = Float64Array.from(peaks, (most) => (255 - FAINTEST) / bend(most))
-  const pixels = new Uint32Array(cells.length)
+  const entries = new Uint8Array(cells.length)
   for (let y = 0, cell = 0; y < rows; y++) {
     for (let x = 0; x < width; x++, cell++) {
       const value = cells[cell] as number
-      if (value > 0)
-        pixels[cell] = table[FAINTEST + Math.round(bend(value) * (scales[x] as number))] as number
+      if (value > 0) entries[cell] = FAINTEST + Math.round(bend(value) * (scales[x] as number))
     }
   }
-  return pixels
+  remembered.set(grid, { look, entries })
+  return entries
 }
+
+const remembered = new WeakMap<Grid, { readonly look: string; readonly entries: Uint8Array }>()
 
 const BENDS: Readonly<Record<Intensity, (value: number) => number>> = {
   root: Math.sqrt,

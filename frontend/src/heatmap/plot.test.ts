@@ -37,6 +37,17 @@ describe('zero', () => {
   })
 })
 
+it('knows the exact extremes of each pixel column, those of all its steps', () => {
+  const rows = [row(0, 4, [1, 1], { min: -1, max: 3 }), row(0, 4, [1, 1], { min: 1, max: 9 }), NOT_RUN]
+  const history = historyOf(rows, [])
+  const made = (width: number) =>
+    plotOf(history, history.tracks[0] as Track, domain([history.steps]), width, 8, 'linear').drawn
+
+  expect([...(made(3)?.lowest ?? [])]).toEqual([0, 0.25, Number.NaN])
+  expect([...(made(3)?.highest ?? [])]).toEqual([0.75, 1, Number.NaN])
+  expect([...(made(1)?.highest ?? [])]).toEqual([1])
+})
+
 describe('a blank plot says why', () => {
   const frozen: Row = { status: Status.FROZEN, counts: [0, 0] }
 

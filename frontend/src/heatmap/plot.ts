@@ -26,6 +26,10 @@ export interface Drawn {
   readonly axis: Axis
   readonly extent: Extent
   readonly grid: Grid
+  /** For each pixel column the exact smallest and largest value of its steps, as places on the axis within 0..1; NaN
+   *  where no step has values. */
+  readonly lowest: Float32Array
+  readonly highest: Float32Array
   /** Height of y = 0, 0..1 from the bottom, null where that is not within the axis. */
   readonly zero: number | null
 }
@@ -86,9 +90,32 @@ function drawnOf(
   return {
     axis,
     extent: own,
+    ...extremesOf(track, chosen, columns, axis),
     grid: resample(track, history.bins, chosen, axis, columns, rows),
     zero: zero >= 0 && zero <= 1 ? zero : null,
   }
+}
+
+function extremesOf(
+  track: Track,
+  chosen: readonly number[],
+  { width, first, amount }: Columns,
+  axis: Axis,
+): Pick<Drawn, 'lowest' | 'highest'> {
+  const [lowest, highest] = [new Float32Array(width), new Float32Array(width)]
+  const place = (value: number): number => Math.min(1, Math.max(0, axis.place(value)))
+  for (let x = 0; x < width; x++) {
+    let [min, max] = [Infinity, -Infinity]
+    for (let part = 0; part < (amount[x] as number); part++) {
+      const step = chosen[(first[x] as number) + part]
+      if (step === undefined || !hasValues(track, step)) continue
+      min = Math.min(min, track.rows.min[step] as number)
+      max = Math.max(max, track.rows.max[step] as number)
+    }
+    lowest[x] = min > max ? Number.NaN : place(min)
+    highest[x] = min > max ? Number.NaN : place(max)
+  }
+  return { lowest, highest }
 }
 
 /** A train track is blank ("did not run") at the steps of evaluation records, and the other way round; those

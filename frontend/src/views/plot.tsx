@@ -56,9 +56,8 @@ function Drawn({
 }: PlotViewProps & { track: Track }): JSX.Element {
   const store = useStore()
   const canvas = useRef<HTMLCanvasElement>(null)
-  const { axis, intensity, normal, lines, lockAxis } = store.preferences.value
+  const { axis, lockAxis } = store.preferences.value
   const timeAxis = store.timeAxis.value
-  const theme = store.host.theme.value
   const domain = store.domain.value
   const ratio = devicePixelRatio
   const locked = lockAxis ? (store.ranges.value[kind] ?? range) : range
@@ -77,10 +76,17 @@ function Drawn({
       ),
     [history, track, domain, width, height, axis, timeAxis, ratio, rangeKey],
   )
-  useLayoutEffect(() => {
-    const context = canvas.current?.getContext('2d')
-    if (context) drawPlot(context, plot, { theme, ink: kind, intensity, normal, lines }, ratio)
-  }, [plot, theme, kind, intensity, normal, lines, ratio])
+  // Not part of rendering: another theme or scale of colours changes nothing else.
+  useLayoutEffect(
+    () =>
+      effect(() => {
+        const context = canvas.current?.getContext('2d')
+        const { intensity, normal, lines } = store.preferences.value
+        const look = { theme: store.host.theme.value, ink: kind, intensity, normal, lines }
+        if (context) drawPlot(context, plot, look, ratio)
+      }),
+    [plot, kind, ratio],
+  )
 
   const point = (event: TargetedPointerEvent<HTMLDivElement>): void => {
     const { left, top } = (event.currentTarget as HTMLElement).getBoundingClientRect()
