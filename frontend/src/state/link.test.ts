@@ -62,6 +62,21 @@ it('the address is readable', () => {
   )
 })
 
+it('what an address leaves open is left open, and the rest stays', () => {
+  const panels = [{ model: '', node: 'fc', also: [], column: 2 }]
+  for (const place of [null, { run: 'a', model: '' }, { run: '', model: 'm' }])
+    expect(roundTrip({ ...CHOICE, place }).place).toEqual(place)
+  expect(roundTrip({ ...CHOICE, place: null, panels })).toEqual({ ...CHOICE, place: null, panels })
+  expect(
+    fromLink(
+      new Map([
+        ['panels', '2:fc'],
+        ['run', 'a'],
+      ]),
+    ).panels,
+  ).toEqual(panels)
+})
+
 it('nonsense in an address is left out', () => {
   const link = new Map([
     ['run', 'a'],

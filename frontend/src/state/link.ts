@@ -3,7 +3,8 @@
 import type { Place } from '../api/api.ts'
 import { HEALTH, ROOT_ID } from '../schema.ts'
 
-/** A panel shows one invocation of a model, in a column (counted from 0, taken modulo those there are). */
+/** A panel shows one invocation of a model, in a column (counted from 0, taken modulo those there are). With an empty
+ *  model, of that which is open. */
 export interface PanelChoice {
   readonly model: string
   readonly node: string
@@ -13,7 +14,7 @@ export interface PanelChoice {
 }
 
 export interface Choice {
-  /** With an empty model, any of the run. */
+  /** With an empty model, any of the run; with an empty run, any that has the model. */
   readonly place: Place | null
   /** Further runs whose histories the panels show below those of `place.run`. */
   readonly compare: readonly string[]
@@ -41,7 +42,7 @@ export const FIRST_CHOICE: Choice = {
 export function toLink({ place, compare, level, panels, step, stat }: Choice): Map<string, string> {
   const link = new Map<string, string>()
   if (place !== null) {
-    link.set('run', place.run)
+    if (place.run !== '') link.set('run', place.run)
     if (place.model !== '') link.set('model', place.model)
   }
   if (compare.length > 0) link.set('compare', compare.map(part).join(','))
@@ -53,8 +54,8 @@ export function toLink({ place, compare, level, panels, step, stat }: Choice): M
 }
 
 export function fromLink(link: ReadonlyMap<string, string>): Choice {
-  const [run, model] = [link.get('run'), link.get('model')]
-  const place = run === undefined ? null : { run, model: model ?? '' }
+  const [run, model] = [link.get('run') ?? '', link.get('model') ?? '']
+  const place = run === '' && model === '' ? null : { run, model }
   const step = Number(link.get('step') ?? 'none')
   return {
     place,
@@ -69,16 +70,17 @@ export function fromLink(link: ReadonlyMap<string, string>): Choice {
 /** `column:node`, `+node` for each further one, and `:model` behind them where that is not the link's. */
 function panelText({ model, node, also, column }: PanelChoice, place: Place | null): string {
   const parts = [String(column), [node, ...also].map(part).join('+')]
-  if (model !== place?.model) parts.push(part(model))
+  if (model !== (place?.model ?? '')) parts.push(part(model))
   return parts.join(':')
 }
 
 function panelOf(text: string, place: Place | null): PanelChoice | null {
-  const [column, nodes = '', model = part(place?.model ?? '')] = text.split(':')
+  const [column, nodes = '', model] = text.split(':')
   const [node, ...also] = nodes.split('+').map(unpart)
-  if (!node || model === '') return null
+  if (!node) return null
   const number = Number(column)
-  return { model: unpart(model), node, also, column: Number.isInteger(number) && number >= 0 ? number : 0 }
+  const of = model === undefined ? (place?.model ?? '') : unpart(model)
+  return { model: of, node, also, column: Number.isInteger(number) && number >= 0 ? number : 0 }
 }
 
 function list(text: string | undefined): string[] {

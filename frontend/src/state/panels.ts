@@ -27,6 +27,8 @@ export interface Panels {
   /** Moves a panel by so many columns to the right, or places down in its column of `columns`. */
   move(panel: Panel, right: number, down: number, columns: number): void
   reset(choices: readonly PanelChoice[]): void
+  /** Says which model is meant where a link named none. */
+  adopt(model: string): void
 }
 
 /** `layer1.0.relu #2` for the call `layer1/0/relu#1`: calls count from 1, the escapes of an id are undone.
@@ -107,6 +109,13 @@ export function createPanels(first: readonly PanelChoice[], notice: Signal<strin
     },
     reset(choices) {
       list.value = withSlots(choices, list.value)
+    },
+    adopt(model) {
+      if (list.value.every((panel) => panel.model !== '')) return
+      const named = list.value.map((panel) => (panel.model === '' ? { ...panel, model } : panel))
+      list.value = named.filter((panel, at) => {
+        return at === named.findIndex((other) => panelKey(other) === panelKey(panel))
+      })
     },
   }
 }

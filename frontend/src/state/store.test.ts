@@ -59,7 +59,14 @@ function fakeApi(runs: RunEntry[], levels: readonly string[]): { api: Api; asked
   return { api, asked }
 }
 
-function fakeHost(hash = ''): Host & { hash: () => string; pushed: string[]; back: () => void } {
+interface FakeHost extends Host {
+  readonly hash: () => string
+  readonly pushed: string[]
+  readonly back: () => void
+  readonly go: (hash: string) => void
+}
+
+function fakeHost(hash = ''): FakeHost {
   let now = hash
   const [pushed, listeners]: [string[], (() => void)[]] = [[], []]
   return {
@@ -77,7 +84,10 @@ function fakeHost(hash = ''): Host & { hash: () => string; pushed: string[]; bac
     hash: () => now,
     pushed,
     back() {
-      now = pushed.pop() ?? ''
+      this.go(pushed.pop() ?? '')
+    },
+    go(hash) {
+      now = hash
       for (const listener of listeners) listener()
     },
   }
@@ -207,6 +217,36 @@ describe('an address', () => {
 
     expect(store.place.value).toEqual({ run: 'b', model: 'other' })
     expect(store.notice.value).toBe('')
+  })
+
+  it.each([
+    ['a run alone', 'run=b', 'b', 'other'],
+    ['a model alone', 'model=m', 'c', 'm'],
+    ['neither', '', 'a', 'first'],
+  ])('of %s keeps the rest, which is of the model that is opened', async (_what, named, wanted, model) => {
+    const { api } = fakeApi([run('a', 't', 'first'), run('b', 't', 'other'), run('c')], ['.', 'layer1'])
+    const pairs = ['node=layer1', 'panels=1:conv1+conv2', 'step=10', 'color=zeros'].map(
+      (pair) => `&p.torchexplorer.${pair}`,
+    )
+    const hash = `#torchexplorer${named && `&p.torchexplorer.${named}`}${pairs.join('')}`
+    const host = fakeHost(hash)
+    store = createStore(api, host)
+    const opened = () => {
+      expect(store.place.value).toEqual({ run: wanted, model })
+      expect(store.levelId.value).toBe('layer1')
+      expect(store.panels.choices.value).toEqual([{ model, node: 'conv1', also: ['conv2'], column: 1 }])
+      expect(store.panels.list.value[0]?.slot).toBe(0)
+      expect([store.step.value, store.stat.value, store.notice.value]).toEqual([10, 'zeros', ''])
+    }
+    await rest(300)
+    opened()
+    expect(host.hash()).toContain('panels=1:conv1%2Bconv2')
+
+    store.panels.reset([])
+    store.openPlace({ run: 'c', model: 'm' })
+    host.go(hash)
+    if (named === '') expect(store.place.value).toEqual({ run: 'c', model: 'm' })
+    else opened()
   })
 
   it('follows every choice, and going back returns from a level', async () => {

@@ -72,7 +72,6 @@ export interface Store {
   /** Shows the level of the invocation `id`; the browser's Back returns from it. */
   openLevel(id: string, select?: string): void
   openPlace(place: Place): void
-  openLink(): void
   poll(): Promise<void>
   /** Fetches again what failed. */
   retry(): void
@@ -180,11 +179,14 @@ export function createStore(api: Api, host: Host): Store {
         awaited.value = wanted
         if (!exact && wanted.place !== null && found !== null) {
           const { run, model } = wanted.place
-          const what = model === '' ? `run “${run}”` : `model “${model}” in run “${run}”`
+          const what = [model && `model “${model}”`, run && `run “${run}”`].filter(Boolean).join(' in ')
           notice.value = `There is no ${what} yet; showing “${found.model}” of “${found.run}”.`
         }
       }
-      if (found !== null && !samePlace(found, place.value)) place.value = found
+      if (found !== null) {
+        if (!samePlace(found, place.value)) place.value = found
+        panels.adopt(found.model)
+      }
       if (compared.length !== compare.value.length) compare.value = compared
     })
     meanwhile = awaited.value === null ? null : choice.value
@@ -247,7 +249,15 @@ export function createStore(api: Api, host: Host): Store {
       return () => clearTimeout(timer)
     }),
   ]
-  host.onLink(() => apply(fromLink(host.readLink())))
+  /** What the address leaves open is chosen at once where the runs are known. */
+  function openLink(): void {
+    const known = latest(runs.state.value)
+    batch(() => {
+      apply(fromLink(host.readLink()))
+      if (known !== undefined) settle(known)
+    })
+  }
+  host.onLink(openLink)
   host.onReload(() => void poll())
 
   /** The level of `id`, or of its nearest ancestor that exists: a link may come from another run. */
@@ -306,7 +316,6 @@ export function createStore(api: Api, host: Host): Store {
         place.value = chosen
       })
     },
-    openLink: () => apply(fromLink(host.readLink())),
     poll,
     retry() {
       attempt.value++
@@ -327,7 +336,7 @@ function nearestPlace({ runs }: Runs, at: Place | null): { place: Place | null; 
   const named = run?.models.find((entry) => entry.name === at?.model)
   const model = named ?? run?.models[0]
   if (run === undefined || model === undefined) return { place: null, exact: at === null }
-  const exact = at === null || (run === sameRun && (model === named || at.model === ''))
+  const exact = at === null || ((run === sameRun || at.run === '') && (model === named || at.model === ''))
   return { place: { run: run.name, model: model.name }, exact }
 }
 
