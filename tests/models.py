@@ -19,7 +19,9 @@ import models_arguments
 import models_flow
 import models_gradient
 import models_inplace
+import models_lookup
 import models_modes
+import models_nograd
 import models_sequence
 from models_register import CASES, Built, Case, Run, mean_square, on
 
@@ -31,6 +33,8 @@ FILES = (
     models_flow,
     models_gradient,
     models_inplace,
+    models_lookup,
     models_modes,
+    models_nograd,
     models_sequence,
 )

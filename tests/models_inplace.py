@@ -1,94 +1,10 @@
-"""Custom functions, views, in-place operations. See models.py."""
+"""Views and in-place operations. See models.py."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from models_register import Built, case, mean_square, on
+from models_register import Built, case, forward_only, mean_square, on
 from torch import Tensor, nn
-
-
-class SquareAndMask(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x)
-        return x * x, y > 0
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None]:
-        return 2 * ctx.saved_tensors[0] * gradient, None
-
-
-class RoundStraightThrough(torch.autograd.Function):
-    """Rounds forward, hands the gradient through."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.round().long().float()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class ReturnsItsInput(torch.autograd.Function):
-    """Gradient reversal."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return -gradient
-
-
-class DoublesInPlace(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        ctx.mark_dirty(x)
-        return x.mul_(2).add_(y)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        return 2 * gradient, gradient
-
-
-class CustomFunctions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        for name in "abcde":
-            self.add_module(name, nn.Linear(4, 4))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        h, mask = SquareAndMask.apply(self.a(x), x)
-        h = self.b(RoundStraightThrough.apply(h))
-        h = self.c(ReturnsItsInput.apply(h))
-        h = self.d(DoublesInPlace.apply(h.clone(), x))
-        return self.e(h), mask
-
-
-@case({".": "in0 > a > b > c > d > e > out0; in0 > b; in0 > d; in0 ..> out1"})
-def custom_functions() -> Built:
-    """To autograd a Function joins each tensor argument to each differentiable result."""
-    x = torch.randn(5, 4)
-    return CustomFunctions(), lambda model: mean_square(model(x)[0])
-
-
-@case({".": "in0 > a > b > c > d > e > out0; in0 > b; in0 > d; in0 ..> out1"})
-def custom_functions_in_a_frozen_model() -> Built:
-    x = torch.randn(5, 4)
-
-    def run(model: nn.Module) -> None:
-        model(x)
-
-    return CustomFunctions().requires_grad_(False), run
 
 
 class Slices(nn.Module):
@@ -146,12 +62,7 @@ def child_writes_to_its_argument() -> Built:
 
 @case({".": "in0 > a > fill > b > out0; in0 > fill; a > b"})
 def child_writes_to_its_argument_frozen() -> Built:
-    x = torch.randn(5, 4)
-
-    def run(model: nn.Module) -> None:
-        model(x)
-
-    return FilledByChild().requires_grad_(False), run
+    return FilledByChild().requires_grad_(False), forward_only(torch.randn(5, 4))
 
 
 class FilledByGrandchild(nn.Module):
@@ -178,12 +89,7 @@ class HandsOn(nn.Module):
 
 @case({".": "in0 > a > wrap > b > out0; in0 > wrap; a > b", "wrap": "in0 > fill; in1 > fill"})
 def grandchild_writes_to_its_argument() -> Built:
-    x = torch.randn(5, 4)
-
-    def run(model: nn.Module) -> None:
-        model(x)
-
-    return FilledByGrandchild().requires_grad_(False), run
+    return FilledByGrandchild().requires_grad_(False), forward_only(torch.randn(5, 4))
 
 
 class FilledThroughDetached(nn.Module):
@@ -330,12 +236,7 @@ def detached_then_changed() -> Built:
 
 @case({".": "in0 > a > out1; in0 > b > out1; a ..> c > out0; b ..> c"})
 def detached_then_changed_frozen() -> Built:
-    x = torch.randn(3, 4)
-
-    def run(model: nn.Module) -> None:
-        model(x)
-
-    return DetachedThenChanged().requires_grad_(False), run
+    return DetachedThenChanged().requires_grad_(False), forward_only(torch.randn(3, 4))
 
 
 class StaleView(nn.Module):

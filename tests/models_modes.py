@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from models_register import Built, case, mean_square, on
+from models_register import Built, case, forward_only, mean_square, on
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -373,9 +373,4 @@ class Dequantize(nn.Module):
 
 @case({".": "in0 > 0 > 1 ..> 2 > out0", "1": "in0 ..> out0", "2": "in0 ..> out0"})
 def quantized_tensors() -> Built:
-    x = torch.randn(3, 4)
-
-    def run(model: nn.Module) -> None:
-        model(x)
-
-    return nn.Sequential(nn.Linear(4, 4), QuantizeInside(), Dequantize()), run
+    return nn.Sequential(nn.Linear(4, 4), QuantizeInside(), Dequantize()), forward_only(torch.randn(3, 4))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from cases import Lambda, X, edges, train
 from recording import Recorded, assert_row_holds, norms
-from test_cases_capture import Lambda, X, edges, train
 from torch import Tensor, nn
 
 from tensorboard_torchexplorer.capture.graph import MAX_DEPTH

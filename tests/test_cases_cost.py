@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import Lambda, X, modules, squared, train
 from neutrality import train as train_and_note
-from test_cases_capture import Lambda, X, modules, squared, train
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases import Lambda, X, squared, train
 from recording import assert_row_holds
-from test_cases_capture import Lambda, X, squared, train
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 

@@ -1,7 +1,8 @@
 """Watching changes nothing: each model trained with and without it, compared bit by bit.
 
-The models are those of models.py (structure), models_values.py (dtypes, layouts, values, chance) and
-models_transformers.py. A table of models and properties closes the run.
+The models are those of models.py (structure), models_values.py and models_layouts.py (dtypes,
+values, chance; layouts, subclasses) and models_transformers.py. A table of models and properties closes
+the run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from models import CASES
+from models_layouts import LAYOUTS
 from models_transformers import TRANSFORMERS
 from models_values import VALUES
 from neutrality import PROPERTIES, Build, Observed, attempt, train
@@ -30,6 +32,7 @@ from tensorboard_torchexplorer.writer import ExplorerWriter
 MODELS: dict[str, Build] = {
     **{name: case.build for name, case in CASES.items()},
     **VALUES,
+    **LAYOUTS,
     **TRANSFORMERS,
 }
 OLD_TORCH = pytest.mark.filterwarnings("default")  # some models are about its older features

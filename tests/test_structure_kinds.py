@@ -10,7 +10,7 @@ import pytest
 import torch
 from levels import Traced, chains, paths_of
 from models_flow import Branches
-from models_gradient import VQVAE
+from models_lookup import VQVAE
 from torch import Tensor, nn
 
 from tensorboard_torchexplorer.capture.calls import CallTree

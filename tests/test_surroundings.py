@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from cases import X, edges
 from recording import assert_row_holds, read_back, record
-from test_cases_capture import X, edges
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode

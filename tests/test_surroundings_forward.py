@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cases import Lambda, X, squared, train
 from recording import assert_row_holds
-from test_cases_capture import Lambda, X, squared, train
 from torch import Tensor, nn
 
 

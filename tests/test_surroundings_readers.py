@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from cases import Lambda, X, edges, squared, train
 from recording import Recorded, assert_row_holds, record
-from test_cases_capture import Lambda, X, edges, squared, train
 from torch import Tensor, nn
 
 from tensorboard_torchexplorer.writer import ExplorerWriter

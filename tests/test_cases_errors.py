@@ -1,0 +1,162 @@
+"""Public faults of tools like this one, by the rows' numbers: what raises while the model trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cases import Lambda, X, train
+from recording import Recorded, record
+from torch import Tensor, nn
+
+from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.writer import ExplorerWriter
+
+
+class Fails(nn.Module):
+    """Raises at chosen calls."""
+
+    def __init__(self, error: BaseException, at: set[int]) -> None:
+        super().__init__()
+        self.error, self.at, self.calls = error, at, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls - 1 in self.at:
+            raise self.error
+        return x
+
+
+class Interrupted(nn.Module):
+    """Catches what no hook is told of, at its first call `within`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(4, 4), Interrupts())
+        self.b, self.shared = nn.Linear(4, 4), nn.ReLU()
+        self.c = CallsWhatItIsGiven()
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            x = self.a(x)
+        except KeyboardInterrupt:
+            x = self.b(x)
+        return self.c(self.shared(x), self.shared)
+
+
+class Interrupts(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+
+class CallsWhatItIsGiven(nn.Module):
+    def forward(self, x: Tensor, function: nn.Module) -> Tensor:
+        return function(x) * 2
+
+
+def test_c47_an_interrupt_that_the_model_catches():
+    recorded = train(Interrupted(), steps=2)
+
+    assert recorded.ids() == [".", "a", "a/0", "a/1", "b", "shared", "c", "c/^shared"]
+    for node in ("b", "shared", "c", "c/^shared"):
+        assert recorded.status(node, "output", "grad", "output") == Status.OK
+        assert recorded.status(node, "input", "value", recorded.node(node).inputs[0].name) == Status.OK
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("size mismatch"),
+        KeyboardInterrupt(),
+        StopIteration(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("at", [0, 1], ids=["in the first step", "later"])
+def test_c47_an_exception_in_the_forward(error, at):
+    def steps(watched: bool) -> tuple[list[Tensor], Recorded | None, nn.Module]:
+        torch.manual_seed(0)
+        fails = Fails(error, {at})
+        inner = nn.Sequential(nn.Linear(4, 4), fails, nn.Linear(4, 4))
+        model, weights, caught = nn.Sequential(nn.Linear(4, 4), inner, nn.Dropout(0.5)), [], []
+
+        def run(writer: ExplorerWriter | None) -> None:
+            watch = writer.watch(model, log_freq=1, sample_n=None) if writer else None
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(3):
+                try:
+                    loss = model(X).square().mean()
+                except type(error):
+                    caught.append(step)
+                    loss = model(X[:3]).square().mean()  # a smaller batch
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                weights.append(model[0].weight.detach().clone())
+            assert caught == [at]
+            if watch:
+                assert watch.faults.list() == []
+
+        if watched:
+            return weights, record(run), model
+        run(None)
+        return weights, None, model
+
+    plain, _, _ = steps(False)
+    weights, recorded, model = steps(True)
+
+    assert all(torch.equal(a, b) for a, b in zip(plain, weights, strict=True))
+    assert recorded.steps == [0, 1, 2]
+    assert recorded.row(".", "input", "value", "input", at)["size"] == 12  # of the batch that was trained on
+    assert recorded.status("1/2", "output", "grad", "output", at) == Status.OK
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_c47_an_exception_in_the_backward():
+    class Breaks(torch.autograd.Function):
+        broken = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            if Breaks.broken:
+                raise RuntimeError("in the backward")
+            return gradient * 2
+
+    def weights(watched: bool) -> tuple[Tensor, Recorded | None]:
+        torch.manual_seed(0)
+        Breaks.broken = True
+        model = Lambda(lambda m, x: m.b(Breaks.apply(m.a(x))), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
+
+        def run(writer: ExplorerWriter | None) -> None:
+            watch = writer.watch(model, log_freq=1, sample_n=None) if writer else None
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with pytest.raises(RuntimeError, match="in the backward"):
+                model(X).square().mean().backward()
+            optimizer.zero_grad()
+            Breaks.broken = False
+            for _ in range(2):
+                model(X).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            if watch:
+                assert watch.faults.list() == []
+
+        if watched:
+            recorded = record(run)
+            return model.a.weight.detach(), recorded
+        run(None)
+        return model.a.weight.detach(), None
+
+    plain, _ = weights(False)
+    watched, recorded = weights(True)
+
+    assert torch.equal(plain, watched)
+    assert recorded.steps == [0, 1]
+    assert recorded.status("a", "output", "grad", "output", 0) == Status.OK
+    assert recorded.status("a", "output", "grad", "output", 1) == Status.OK
