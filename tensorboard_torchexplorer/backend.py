@@ -175,6 +175,9 @@ class Backend:
             restarts=steps.restarts,
             faults=history.faults(steps),
             dropped=history.dropped(steps),
+            ranks=[
+                [info.step, info.ranks, *info.missing] for info in infos if info.ranks > 1 or info.missing
+            ],
         )
 
     def level(self, opened: Opened, node: str) -> Level:

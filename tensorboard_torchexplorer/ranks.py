@@ -5,7 +5,7 @@ packed samples to the job's own key-value store (the one the process group was m
 thread, and the record thread of the rank that writes picks them up. Each operation on the store is one
 short request that waits for no other rank: a key is asked for before it is read, and only the reader ever
 deletes one. So ranks can't block each other, whatever batches they skip, and a step that is not logged costs
-nothing. What does not arrive in time is missing from the record, which says how many ranks it holds.
+nothing. What does not arrive in time is missing from the record, which says which ranks it lacks.
 """
 
 from __future__ import annotations
@@ -124,15 +124,18 @@ class Gatherer:
         """The step with the samples of all ranks that are in it."""
         of = (finished.phase, finished.info.step)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        parts = []
+        parts: list[Part] = []
+        missing: list[int] = []
         for rank, peer in self._peers.items():
             part = self._wait(rank, peer, of, deadline)
-            if part is not None:
+            if part is None:
+                missing.append(rank)
+            else:
                 parts.append(part)
         whole, unknown = pooled(finished, parts, modules)
         for owner in unknown:
             self._faults.report(owner, "values of other ranks", NotObserved("rank 0 has never run it"))
-        return replace(whole, info=replace(whole.info, faults=self._faults.list()))
+        return replace(whole, info=replace(whole.info, missing=missing, faults=self._faults.list()))
 
     def _wait(self, rank: int, peer: _Peer, of: tuple[str, int], deadline: float) -> Part | None:
         step = of[1]

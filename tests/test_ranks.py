@@ -12,6 +12,7 @@ from torch import multiprocessing
 from tensorboard_torchexplorer import ExplorerWriter, watch_model
 from tensorboard_torchexplorer.ranks import MAX_WAITING
 from tensorboard_torchexplorer.schema import Status
+from tests.plugin_client import Loaded
 from tests.ranks_training import MANY, ROWS, STEPS, Net, batch, work
 from tests.recording import assert_row_holds, norms, read_back
 
@@ -125,8 +126,16 @@ def test_a_rank_that_leaves_is_missing_and_holds_nothing_up(trained):
 
     assert [len(rank["outputs"]) for rank in ranks] == [STEPS, 2]
     assert [info.ranks for info in seen.history.infos] == [2, 2, 1, 1]
+    assert [info.missing for info in seen.history.infos] == [[], [], [1], [1]]
     assert seen.row(".", "output", "value", "output", 0)["size"] == sum(ROWS) * 3
     assert_row_holds(seen.row(".", "output", "value", "output", 3), ranks[0]["outputs"][3])
+
+
+def test_the_tab_is_told_which_ranks_a_step_holds(results):
+    (run,) = Loaded(results[0] / "uneven").json("runs")["runs"]
+    steps = Loaded(results[0] / "uneven").json("steps", run=run["name"], model=run["models"][0]["name"])
+
+    assert steps["ranks"] == [[0, 2], [1, 2], [2, 1, 1], [3, 1, 1]]
 
 
 def test_nan_and_inf_of_any_rank_are_counted(trained):

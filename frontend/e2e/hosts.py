@@ -87,9 +87,9 @@ class Passing(BaseHTTPRequestHandler):
 
 
 def troubled(logdir: Path) -> None:
-    """Runs that lost records, that stopped before their first step, and of a newer format."""
+    """Runs that lost records and a rank, that stopped before their first step, and of a newer format."""
     run = records.Run(record_graphs.small())
-    lost = replace(run.record(0), info=replace(run.record(0).info, dropped=4))
+    lost = replace(run.record(0), info=replace(run.record(0).info, dropped=4, ranks=2, missing=[2]))
     for name, record in (("lossy", lost), ("no step yet", None), ("newer", lost)):
         with SummaryWriter(logdir / name) as writer:
             values = events.graph_values(run.graph) + (events.step_values(record) if record else [])

@@ -143,6 +143,7 @@ test('what is not there yet, or cannot be, is told', async ({ page, problems: _ 
   const tab = new Tab(page, `${hosts.prefix}${ENTRY}`, page)
   await tab.open({ run: 'lossy', model: 'model' })
   await expect(page.locator('.warnings button')).toHaveText('4 records dropped: the disk was too slow')
+  await expect(page.locator('output.step')).toContainText('2 of 3 ranks, without rank 2')
 
   await page.getByRole('button', { name: /^Run/ }).click()
   await page.locator('.run-name', { hasText: 'newer' }).click()

@@ -34,7 +34,7 @@ export function sampleApi(): Api {
     },
     async steps() {
       const wall = STEPS.map((step) => 1_700_000_000 + step)
-      const none = { skipped: [], restarts: [], faults: [], dropped: 0, version: VERSION }
+      const none = { skipped: [], restarts: [], faults: [], dropped: 0, ranks: [], version: VERSION }
       return { train: STEPS, eval: [], wall, time: STEPS.map(() => null), unit: '', ...none }
     },
     async level(place, node) {

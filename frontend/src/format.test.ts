@@ -19,6 +19,14 @@ describe('number', () => {
   })
 })
 
+it('of several ranks, names those that are missing', () => {
+  expect(format.ranks({ held: 2, missing: [] })).toBe('2 of 2 ranks')
+  expect(format.ranks({ held: 1, missing: [1] })).toBe('1 of 2 ranks, without rank 1')
+  expect(format.ranks({ held: 56, missing: [1, 2, 3, 5, 8, 13, 21, 34] })).toBe(
+    '56 of 64 ranks, without rank 1, 2, 3, 5, 8, 13, …',
+  )
+})
+
 describe('count', () => {
   it.each([
     [0, '0'],

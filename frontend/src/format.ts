@@ -65,6 +65,14 @@ export function plural(amount: number, noun: string): string {
   return `${whole(amount)} ${noun}${amount === 1 ? '' : 's'}`
 }
 
+/** Whose samples a step of a distributed training holds, given of how many ranks and which it lacks: `2 of 3 ranks,
+ *  without rank 2`. Of very many that are missing only the first are named. */
+export function ranks({ held, missing }: { held: number; missing: readonly number[] }): string {
+  const [most, more] = [missing.slice(0, 6), missing.length > 6 ? ', \u2026' : '']
+  const lacks = missing.length === 0 ? '' : `, without rank ${most.join(', ')}${more}`
+  return `${held} of ${plural(held + missing.length, 'rank')}${lacks}`
+}
+
 /** At most `limit` characters of `text`, the middle left out: both ends of a path tell something. */
 export function shorten(text: string, limit: number): string {
   if (text.length <= limit) return text

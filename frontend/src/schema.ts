@@ -280,7 +280,7 @@ export interface Fault {
  * loss scale of a GradScaler (the gradients shown are divided by it) or None, `skipped` whether the
  * optimizer skipped the step. `dropped` counts records lost so far because the writer was too slow.
  * `session` changes when the process does, which marks restarts. `ranks` is how many ranks of a
- * distributed training the samples are of.
+ * distributed training the samples are of, `missing` names those whose samples should be among them.
  */
 export interface StepInfo {
   readonly step: number
@@ -294,6 +294,7 @@ export interface StepInfo {
   readonly session: string
   readonly faults: readonly Fault[]
   readonly ranks: number
+  readonly missing: readonly number[]
   readonly version: number
 }
 
@@ -331,7 +332,8 @@ export interface Runs {
  * Answer of `steps`: the logged steps of both phases, ascending, all of them.
  * `unit` is the user's time unit ("" without `time_log`). `restarts` are the steps at which a new
  * process went on. `wall` and `time` go with the sorted union of both phases' steps; `skipped` are the
- * steps that a loss scaler skipped.
+ * steps that a loss scaler skipped. `ranks` are the steps with samples of several ranks, or lacking some, as
+ * [step, of how many it holds, those that it lacks...], see `StepInfo`.
  */
 export interface Steps {
   readonly train: readonly number[]
@@ -343,6 +345,7 @@ export interface Steps {
   readonly restarts: readonly number[]
   readonly faults: readonly Fault[]
   readonly dropped: number
+  readonly ranks: readonly (readonly number[])[]
   readonly version: number
 }
 

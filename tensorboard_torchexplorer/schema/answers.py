@@ -43,7 +43,8 @@ class Steps:
     """Answer of `steps`: the logged steps of both phases, ascending, all of them.
     `unit` is the user's time unit ("" without `time_log`). `restarts` are the steps at which a new
     process went on. `wall` and `time` go with the sorted union of both phases' steps; `skipped` are the
-    steps that a loss scaler skipped."""
+    steps that a loss scaler skipped. `ranks` are the steps with samples of several ranks, or lacking some, as
+    [step, of how many it holds, those that it lacks...], see `StepInfo`."""
 
     train: list[int]
     eval: list[int]
@@ -54,6 +55,7 @@ class Steps:
     restarts: list[int]
     faults: list[Fault]
     dropped: int
+    ranks: list[list[int]]
     version: int = VERSION
 
 

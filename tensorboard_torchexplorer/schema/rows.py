@@ -107,7 +107,7 @@ class StepInfo:
     loss scale of a GradScaler (the gradients shown are divided by it) or None, `skipped` whether the
     optimizer skipped the step. `dropped` counts records lost so far because the writer was too slow.
     `session` changes when the process does, which marks restarts. `ranks` is how many ranks of a
-    distributed training the samples are of.
+    distributed training the samples are of, `missing` names those whose samples should be among them.
     """
 
     step: int
@@ -121,4 +121,5 @@ class StepInfo:
     session: str
     faults: list[Fault] = field(default_factory=list)
     ranks: int = 1
+    missing: list[int] = field(default_factory=list)
     version: int = VERSION

@@ -27,7 +27,15 @@ function fakeApi(runs: RunEntry[], levels: readonly string[]): { api: Api; asked
     },
     async steps() {
       asked.push('steps')
-      const none = { unit: '', skipped: [], restarts: [], faults: [], dropped: 0, version: VERSION }
+      const none = {
+        unit: '',
+        skipped: [],
+        restarts: [],
+        faults: [],
+        dropped: 0,
+        ranks: [],
+        version: VERSION,
+      }
       return { train: [0, 20], eval: [10], wall: [], time: [], ...none }
     },
     async level(place, node) {

@@ -57,6 +57,8 @@ export interface Store {
   readonly entry: ReadonlySignal<ModelEntry | undefined>
   /** All logged steps, ascending. */
   readonly allSteps: ReadonlySignal<readonly number[]>
+  /** Of how many ranks a step holds samples, and which it lacks; undefined where there is only one. */
+  ranksOf(step: number): { readonly held: number; readonly missing: readonly number[] } | undefined
   /** What the heat maps extend over from left to right: what the user prefers, or steps where that is not an
    *  axis for all of them. */
   readonly timeAxis: ReadonlySignal<TimeAxis>
@@ -300,6 +302,12 @@ export function createStore(api: Api, host: Host): Store {
     cursor,
     ranges,
     shownStep,
+    ranksOf(step) {
+      const found = latest(steps.state.value)?.ranks.find(([at]) => at === step)
+      if (found === undefined) return undefined
+      const [, held = 1, ...missing] = found
+      return { held, missing }
+    },
     openLevel(id, select) {
       batch(() => {
         if (id !== levelId.value) writing = 'push'

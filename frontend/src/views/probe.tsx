@@ -2,11 +2,13 @@
 import type { JSX } from 'preact'
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import * as format from '../format.ts'
+import { useStore } from './context.ts'
 import { type Pointed, pointed } from './plot.tsx'
 
 const OFFSET = 14
 
 export function ProbeTip(): JSX.Element | null {
+  const store = useStore()
   const at = pointed.value
   const tip = useRef<HTMLDivElement>(null)
   useLayoutEffect(() => {
@@ -17,10 +19,13 @@ export function ProbeTip(): JSX.Element | null {
     tip.current.style.transform = `translate(${Math.max(0, left)}px, ${Math.max(0, top)}px)`
   }, [at])
   if (at === null) return null
+  const ranks = store.ranksOf(at.step)
+  const lines = linesOf(at)
+  if (ranks !== undefined) lines.splice(1, 0, ['samples of', format.ranks(ranks)])
   return (
     <div class="probe" ref={tip} aria-hidden="true">
       <dl>
-        {linesOf(at).map(([name, value]) => (
+        {lines.map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>{value}</dd>

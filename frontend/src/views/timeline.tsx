@@ -49,6 +49,7 @@ function Scrubber(): JSX.Element {
     return () => clearInterval(timer)
   }, [playing.value])
   const step = steps[position]
+  const ranks = step === undefined ? undefined : store.ranksOf(step)
   return (
     <div class="scrubber">
       <IconButton
@@ -92,6 +93,14 @@ function Scrubber(): JSX.Element {
       <output class="step">
         {step === undefined ? 'no steps yet' : `step ${format.whole(step)}`}
         {follows && step !== undefined && <span class="tag">latest</span>}
+        {ranks !== undefined && (
+          <span
+            class={ranks.missing.length > 0 ? 'badge warning' : 'tag'}
+            title="Ranks whose samples this step holds"
+          >
+            {format.ranks(ranks)}
+          </span>
+        )}
       </output>
     </div>
   )
