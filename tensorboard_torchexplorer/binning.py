@@ -113,8 +113,10 @@ def _statistics(
             rows[name][where] = np.nan
         return
     # A power of two keeps sums and differences of values near the largest float64 finite, and exact.
-    scale = 2.0**-100 if np.abs(matrix).max() > 1e250 else 1.0
-    scaled = matrix * scale if scale != 1.0 else matrix
+    # Only of rows that have such, since others may be of numbers too small for it.
+    large = np.abs(matrix).max(axis=1) > 1e250
+    scale = np.where(large, 2.0**-100, 1.0)
+    scaled = matrix * scale[:, None] if large.any() else matrix
     # Rounding may leave the range.
     mean = np.clip(scaled.mean(axis=1), scaled.min(axis=1), scaled.max(axis=1))
     rows["mean"][where] = mean / scale

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -44,7 +44,11 @@ def test_every_kept_finite_value_is_counted_once(wide, data, bins, reject):
         assert np.isfinite([row["mean"], row["std"]]).all()
 
 
-@given(st.lists(values32, min_size=1, max_size=8), st.sampled_from([0.0, 0.1]))
+@example([np.full(12, 1e300), np.full(12, 5e-310), np.geomspace(1e-305, 1e-300, 12)], 0.1)
+@given(
+    st.one_of(st.lists(values, min_size=1, max_size=8) for values in (values32, values64)),
+    st.sampled_from([0.0, 0.1]),
+)
 def test_rows_do_not_depend_on_their_neighbours(tensors, reject):
     together = rows_of(*tensors, reject=reject)
     alone = [rows_of(tensor, reject=reject)[0] for tensor in tensors]

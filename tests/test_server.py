@@ -319,7 +319,7 @@ def test_c77_object_storage_through_fsspec(tmp_path):
 
 
 @both_loaders
-def test_a_logdir_without_records_leaves_the_tab_inactive(tmp_path, load_fast):
+def test_c83_a_logdir_without_records_leaves_the_tab_inactive(tmp_path, load_fast):
     with SummaryWriter(tmp_path) as writer:
         writer.add_scalar("loss", 1, 1)
     with tensorboard_server(tmp_path, load_fast) as server:
