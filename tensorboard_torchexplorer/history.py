@@ -131,8 +131,8 @@ def dropped(history: Timeline) -> int:
 
 
 def _forget_undone(infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Phase, dict[int, Key]]) -> None:
-    """Drops the records of one phase that a restart seen in the other phase undid: those at or after the
-    step where the new process went on, written before it did."""
+    """Drops the records of one phase that a restart seen in the other phase undid: those of other processes
+    at or after the step where the new one went on, written before it did."""
     for phase, other in (PHASES, PHASES[::-1]):
         steps = list(infos[phase])
         starts = [
@@ -141,8 +141,10 @@ def _forget_undone(infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Pha
             if infos[phase][before].session != infos[phase][step].session
         ]
         for start in starts:
+            session = infos[phase][start.step].session
             for step, key in list(keys[other].items()):
-                if step >= start.step and key.wall < start.wall:
+                undone = step >= start.step and key.wall < start.wall
+                if undone and infos[other][step].session != session:
                     del infos[other][step], keys[other][step]
 
 

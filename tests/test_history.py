@@ -72,6 +72,19 @@ class TestTimeline:
 
         assert list(found.infos["eval"]) == [4]
 
+    @pytest.mark.parametrize("logged_first", ["train", "eval"])
+    def test_c73_a_process_undoes_nothing_of_its_own(self, logged_first):
+        """Whichever phase it logs first, at the step where the other goes on as well."""
+        at = {"train": 20.0, "eval": 21.0} if logged_first == "train" else {"train": 21.0, "eval": 20.0}
+        train = [point(step, step) for step in range(10)] + [point(5, at["train"], "two")]
+        evaluations = [point(0, 0.5), point(8, 8.5), point(5, at["eval"], "two")]
+
+        found = timeline({"train": train, "eval": evaluations})
+
+        assert list(found.infos["train"]) == [0, 1, 2, 3, 4, 5]
+        assert list(found.infos["eval"]) == [0, 5]
+        assert found.restarts == [5]
+
     def test_two_phases_at_one_step_are_one_column(self):
         found = timeline({"train": [point(0, 0), point(2, 2)], "eval": [point(2, 2.5), point(3, 3)]})
 
