@@ -12,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.schema import Status
+from tests.chromium import look_at, needs_chromium
 from tests.plugin_client import parse_series
 from tests.record_graphs import resnet, small, vqvae
 from tests.records import ODD_NAMES, Run, write
@@ -149,6 +150,17 @@ class TestBothLoaders:
         page = server.get("data/plugin_entry.html", name="torchexplorer").body.decode()
         assert 'import("./index.js")' in page
         assert b"render" in server.get(PLUGIN + "index.js").body
+
+    @needs_chromium
+    def test_c81_the_tab_breaks_no_rule_of_tensorboards_policy(self, server, tmp_path):
+        entry = "data/plugin_entry.html?name=torchexplorer"
+        policy = server.get(entry).headers["Content-Security-Policy"]
+        assert "script-src 'self'" in policy
+
+        look = look_at(server.url + entry, tmp_path)
+
+        assert "Linear" in look.dom
+        assert [line for line in look.console if "Security Policy" in line or "Refused" in line] == []
 
     def test_errors_keep_their_status(self, server):
         assert server.get(PLUGIN + "steps", run="resumed").status == 400

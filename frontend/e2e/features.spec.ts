@@ -362,7 +362,7 @@ test.describe('states', () => {
     await expect(bare.frame.locator('.warnings .sheet')).toContainText('an example of a fault')
   })
 
-  test('hostile names are text, and the page stays whole', async ({ bare, page }) => {
+  test('C75: hostile names are text, and the page stays whole', async ({ bare, page }) => {
     await bare.open({ run: 'unfriendly names', model: 'hostile' })
     await expect(bare.node('Input')).toBeVisible()
     const odd = bare.frame.locator('.node-main').filter({ hasText: '<img' })
@@ -381,7 +381,7 @@ test.describe('states', () => {
     await expect(bare.frame.locator('.node-title')).toHaveText(['Input', /^<img/, 'Input', 'Output'])
   })
 
-  test('it works where storage is blocked', async ({ bare, page }) => {
+  test('C79: it works where storage is blocked', async ({ bare, page }) => {
     await page.addInitScript(() => {
       Object.defineProperty(window, 'localStorage', {
         get() {

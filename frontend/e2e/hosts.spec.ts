@@ -37,7 +37,7 @@ function requestsOf(page: Page): string[] {
 }
 
 for (const kind of ['prefix', 'proxy'] as const) {
-  test(`it works behind a ${kind === 'prefix' ? 'path prefix' : 'proxy that strips one'}`, async ({
+  test(`C79: it works behind a ${kind === 'prefix' ? 'path prefix' : 'proxy that strips one'}`, async ({
     page,
     problems: _,
   }) => {
@@ -71,7 +71,10 @@ async function openFramed(page: Page, around: string, source: string): Promise<v
   }, source)
 }
 
-test('it works inside TensorBoard in a notebook, a page of another origin', async ({ page, problems }) => {
+test('C79: it works inside TensorBoard in a notebook, a page of another origin', async ({
+  page,
+  problems,
+}) => {
   await openFramed(page, hosts.notebook, `${hosts.prefix}#torchexplorer`)
   const frame = page.frameLocator('iframe').frameLocator('iframe[src*="name=torchexplorer"]')
   await frame.locator('.node-main', { hasText: 'layer1' }).click()
@@ -85,7 +88,7 @@ test('it works inside TensorBoard in a notebook, a page of another origin', asyn
   expect(problems.splice(0).filter((problem) => !problem.includes('Clipboard API'))).toEqual([])
 })
 
-test('it works alone in a frame on another site, where the browser denies it storage', async ({
+test('C79: it works alone in a frame on another site, where the browser denies it storage', async ({
   page,
   problems: _,
 }) => {
@@ -139,7 +142,7 @@ test('one of hundreds of runs is found by a part of its name', async ({ page, pr
   await expect(tab.node('1')).toBeVisible()
 })
 
-test('what is not there yet, or cannot be, is told', async ({ page, problems: _ }) => {
+test('C83: what is not there yet, or cannot be, is told', async ({ page, problems: _ }) => {
   const tab = new Tab(page, `${hosts.prefix}${ENTRY}`, page)
   await tab.open({ run: 'lossy', model: 'model' })
   await expect(page.locator('.warnings button')).toHaveText('4 records dropped: the disk was too slow')
@@ -157,7 +160,10 @@ test('what is not there yet, or cannot be, is told', async ({ page, problems: _ 
   await expect(page.locator('output.step')).toHaveText('no steps yet')
 })
 
-test('a run that appears later and its steps are there within seconds', async ({ page, problems: _ }) => {
+test('C83: a run that appears later and its steps are there within seconds', async ({
+  page,
+  problems: _,
+}) => {
   const tab = inTensorBoard(page, hosts.proxy)
   await tab.open({ ...RUN, node: 'layer1', panels: '0:.' })
   await tab.node('0').click()
