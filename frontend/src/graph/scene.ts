@@ -57,7 +57,7 @@ export const BADGE = { size: 10.5, weight: 500 } as const
 
 const SIDE = 14
 const CHEVRON = 18
-const [LEAST, MOST] = [92, 232]
+const [LEAST, MOST, MOST_OF_STACK] = [92, 232, 264]
 const BADGE_ROOM = 14
 
 export function sceneOf(level: Level, measure: Measure): Scene {
@@ -134,17 +134,17 @@ export function stackBox(
     node: null,
     stack: members,
     port: null,
-    width: widthOf(title, subtitle, true, measure),
+    width: widthOf(title, subtitle, true, measure, MOST_OF_STACK),
     height: 46,
   }
 }
 
-function widthOf(title: string, subtitle: string, opens: boolean, measure: Measure): number {
+function widthOf(title: string, subtitle: string, opens: boolean, measure: Measure, most = MOST): number {
   const text = Math.max(
     measure(title, TITLE.size, TITLE.weight),
     measure(subtitle, SUBTITLE.size, SUBTITLE.weight),
   )
-  return even(Math.min(MOST, Math.max(LEAST, text + 2 * SIDE + (opens ? CHEVRON : 0))))
+  return even(Math.min(most, Math.max(LEAST, text + 2 * SIDE + (opens ? CHEVRON : 0))))
 }
 
 function placeholder(kind: 'input' | 'output', port: Port, index: number, of: number, measure: Measure): Box {

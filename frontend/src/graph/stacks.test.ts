@@ -64,6 +64,15 @@ it('a run of identical siblings becomes one box between its neighbours', () => {
   ])
 })
 
+it('several in turn become one box that says which', () => {
+  const block = (index: number) => ({ class_name: ['Conv2d', 'BatchNorm2d', 'ReLU'][index % 3] ?? '' })
+  expect(titles(folded(chain(30, block)))).toEqual([
+    'Input',
+    '0 … 29 10 × (Conv2d, BatchNorm2d, ReLU)',
+    'Output',
+  ])
+})
+
 it('few, or different ones, stay apart', () => {
   expect(folded(chain(3)).boxes).toHaveLength(5)
   expect(folded(chain(8, (index) => ({ size: index }))).boxes).toHaveLength(10)
@@ -87,7 +96,8 @@ describe('a stack unfolds', () => {
   it('and so does what is folded inside it', () => {
     const level = chain(1500, (index) => ({
       name: `layers.${index}`,
-      class_name: `C${index % 7}`,
+      // Which never comes three times in a row.
+      class_name: `C${index.toString(2).replaceAll('0', '')}`,
       container: 'ModuleList',
     }))
     expect(titles(folded(level))).toEqual(['Input', 'layers ModuleList ×1500', 'Output'])

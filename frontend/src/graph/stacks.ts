@@ -78,9 +78,15 @@ function titleOf({ path }: Fold, nodes: readonly LevelNode[]): string {
   )
 }
 
-/** The class of its parts if they have one, else that of the container; and how many parts there are. */
+/** The class of its parts if they have one, those in turn of a pattern, else that of the container; and how many parts
+ *  there are. */
 function subtitleOf({ kind, path, parts, alike }: Fold, nodes: readonly LevelNode[]): string {
   if (kind === 'slice') return format.plural(nodes.length, 'call')
+  if (kind === 'pattern') {
+    const classes = nodes.slice(0, nodes.length / parts).map((node) => format.visible(node.class_name))
+    // The number first: what is too long for the box is cut at its end.
+    return `${parts} × (${format.shorten(classes.join(', '), 44)})`
+  }
   const [first] = nodes
   const entry = nodes.find(({ name }) => name.slice(0, Math.max(name.lastIndexOf('.'), 0)) === path)
   const plain = first?.name[path.length] === '[' ? 'list' : 'group'

@@ -10,7 +10,7 @@ import {
   type SampleGraph,
   unusedModules,
 } from './graphs.ts'
-import type { LayoutEdge } from './types.ts'
+import { acyclic, chained, ends, gradient, siblings } from './letters.ts'
 
 describe('chains', () => {
   it('of equal siblings become one stack in the place of the first', () => {
@@ -218,7 +218,8 @@ describe('the calls of a container', () => {
 })
 
 describe('a level of more than a thousand', () => {
-  const letters = Array.from({ length: 1200 }, (_, i) => 'abc'[(i * i) % 3]).join('')
+  // By Thue and Morse: nothing in it comes three times in a row.
+  const letters = Array.from({ length: 400 }, (_, i) => (ones(i) % 2 === 0 ? 'abc' : 'acb')).join('')
 
   it('is shown in slices, about as many as each has nodes', () => {
     const { closed, nodes, edges } = fold(siblings(letters), chained(letters))
@@ -291,33 +292,11 @@ function named({ nodes }: Pick<SampleGraph, 'nodes' | 'edges'>): Sibling[] {
   return nodes.map(({ id, className }) => ({ id, signature: className || id }))
 }
 
-/** Nodes 0, 1, ... with one letter each as signature. */
-function siblings(signatures: string): Sibling[] {
-  return [...signatures].map((signature, i) => ({ id: `${i}`, signature }))
-}
-
-function chained(signatures: string): LayoutEdge[] {
-  return [...signatures].slice(1).map((_, i) => gradient(`${i}`, `${i + 1}`))
-}
-
-function gradient(source: string, target: string): LayoutEdge {
-  return { source, target, kind: 'gradient' }
-}
-
-function ends({ source, target }: LayoutEdge): string {
-  return `${source}>${target}`
+/** How many ones the binary form of a number has. */
+function ones(number: number): number {
+  return number.toString(2).replaceAll('0', '').length
 }
 
 function position(id: string): number {
   return Number(id.split(' ')[1])
-}
-
-function acyclic(nodes: readonly string[], edges: readonly LayoutEdge[]): boolean {
-  const left = new Set(nodes)
-  for (let size = -1; size !== left.size; ) {
-    size = left.size
-    for (const id of left)
-      if (!edges.some(({ source, target }) => target === id && left.has(source))) left.delete(id)
-  }
-  return left.size === 0
 }

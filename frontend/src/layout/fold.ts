@@ -1,7 +1,7 @@
 /** A level of the graph in, the same level with fewer boxes out: "blocks, Block x48" instead of 48 nodes.
  *
  *  What can be folded: `group`, the calls in one container that is itself never called, as a ModuleList; a `chain` or
- *  `parallel` run of equal siblings (runs.ts); and a `slice`, some neighbours of a level that is too large to look at. */
+ *  `parallel` run of equal siblings, or a `pattern` of several in turn (runs.ts); and a `slice`, some neighbours of a level that is too large to look at. */
 import { FEWEST, type Run, runsOf } from './runs.ts'
 import { checkEnds, type LayoutEdge } from './types.ts'
 import { pairOf, type Unit, type Units, unitsOf, Ways } from './units.ts'
@@ -24,7 +24,7 @@ export interface Fold {
   readonly path: string
   /** Siblings, in execution order. */
   readonly members: readonly string[]
-  /** How many parts it has: a group's entries, however many calls each makes. */
+  /** How many parts it has: a group's entries, however many calls each makes; the repeats of a pattern. */
   readonly parts: number
   /** Whether the parts are all alike. */
   readonly alike: boolean
@@ -80,14 +80,15 @@ export function fold<E extends LayoutEdge>(
     refold()
   }
 
-  const groups = new Set(open.map(({ members }) => members.join()))
+  const opened = open.filter(({ id }) => chosen.get(id))
+  const groups = new Set(opened.map(({ members }) => members.join()))
   const short: Fold[] = []
-  for (const { kind, units } of runsOf(folded.units, kindsOf(folded.units, byId))) {
+  for (const { kind, units, parts } of runsOf(folded.units, kindsOf(folded.units, byId))) {
     const members = units.map(({ id }) => id)
     // What was opened as a group must not close again as a run.
     if (groups.has(members.join())) continue
     const id = `${kind}:${members[0]}`
-    const run = add({ id, kind, path: '', members, parts: members.length, alike: true }, false)
+    const run = add({ id, kind, path: '', members, parts, alike: true }, false)
     if (members.length <= SHORT) short.push(run)
   }
   // Slices must not shift when a run in one of them is opened.

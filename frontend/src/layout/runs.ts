@@ -1,10 +1,14 @@
-/** Repetition among the units of a level: runs of one kind that can be folded without making a cycle. */
+/** Repetition among the units of a level: runs that can be folded without making a cycle. */
+import { patternsOf } from './patterns.ts'
 import { type Unit, Ways } from './units.ts'
 
 export interface Run {
-  /** `chain`: one after another; `parallel`: all between the same neighbours. */
-  readonly kind: 'chain' | 'parallel'
+  /** `chain`: of one kind, one after another; `parallel`: of one kind, all between the same neighbours; `pattern`: several
+   *  kinds in turn (patterns.ts). */
+  readonly kind: 'chain' | 'parallel' | 'pattern'
   readonly units: readonly Unit[]
+  /** How many parts are alike. */
+  readonly parts: number
 }
 
 /** Fewer than this read better one by one. */
@@ -21,8 +25,10 @@ export function runsOf(units: readonly Unit[], kinds: ReadonlyMap<Unit, number>)
     for (const run of found) {
       if (run.length < FEWEST || run.some((unit) => taken.has(unit))) continue
       for (const unit of run) taken.add(unit)
-      runs.push({ kind, units: run })
+      runs.push({ kind, units: run, parts: run.length })
     }
+  for (const { units: run, repeats } of patternsOf(units, kinds, taken))
+    runs.push({ kind: 'pattern', units: run, parts: repeats })
   return runs
 }
 
