@@ -57,8 +57,8 @@ class _Queued(NamedTuple):
 class Background:
     """Runs tasks one after another and writes what they return.
 
-    `dropped` counts tasks that were given up because the queue was full, `failed` tells why nothing is
-    written any more ("" while all is well). A listener that raises hears nothing more."""
+    `dropped` counts tasks that were given up because the queue was full or that raised, `failed` tells why
+    nothing is written any more ("" while all is well). A listener that raises hears nothing more."""
 
     def __init__(self, writer: Any, max_bytes: int = MAX_BYTES) -> None:
         self.dropped = 0
@@ -176,6 +176,7 @@ class Background:
         except WriteError as error:
             self._fail(error.__cause__ or error)
         except Exception as error:
+            self.dropped += 1  # it may have held the graph, which then comes again
             self._warn(f"a record was lost: {_described(error)}", error)
 
     def _done(self, queued: _Queued) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
+
+from .instances import instances_of
 
 
 class Optimizers:
@@ -43,12 +44,10 @@ class Optimizers:
         return known[1]
 
     def search(self) -> None:
-        """Look, once, for an optimizer that has not stepped yet among all objects of the process."""
+        """Look, once, for an optimizer that has not stepped yet among all of the process."""
         if not self.known and not self.searched:
             self.searched = True
-            self.known = any(
-                issubclass(type(found), Optimizer) and self.touches(found) for found in gc.get_objects()
-            )
+            self.known = any(self.touches(found) for found in instances_of(Optimizer))
 
     # --- steps that nobody tells of --------------------------------------------------------------
 

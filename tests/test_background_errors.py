@@ -9,8 +9,11 @@ import threading
 import warnings
 
 import pytest
+import torch
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer import events, read, recording, unwatch_model, watch_model
 from tensorboard_torchexplorer.background import background_of
 from tests.background_records import all_stored, stored, values_at
 
@@ -38,6 +41,35 @@ class TestErrors:
             "tensorboard-torchexplorer: a record was lost: ZeroDivisionError: oops"
         ]
         assert thread.failed == ""
+        assert thread.dropped == 2
+
+    def test_a_graph_that_was_lost_comes_with_the_next_record(self, writer, tmp_path, monkeypatch):
+        """Without it nothing of the model can be shown."""
+        failed = []
+
+        def fails_once(graph):
+            if not failed:
+                failed.append(graph)
+                raise ZeroDivisionError("oops")
+            return events.graph_values(graph)
+
+        monkeypatch.setattr(recording, "graph_values", fails_once)
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            watch_model(writer, model, log_freq=1)
+            for _ in range(3):
+                model(torch.ones(2, 4)).sum().backward()
+                background_of(writer).flush()
+                optimizer.step()
+        unwatch_model(writer)
+        background_of(writer).flush()
+
+        assert len(failed) == 1
+        ((name, found),) = next(iter(read(str(tmp_path)).values())).items()
+        assert name == "Linear"
+        assert list(found.history("train").steps) == [0, 1, 2]
 
     def test_warnings_made_errors_do_not_end_the_thread(self, writer, tmp_path):
         thread = background_of(writer)

@@ -8,7 +8,6 @@ TensorBoard report out.
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
+from ..instances import instances_of
 from .watching import Part, Watching, own_writer
 
 try:
@@ -102,11 +102,9 @@ class ExplorerCallback(TrainerCallback):
     def _reported(self, trained: dict[str, Any]) -> SummaryWriter | None:
         """The writer of the trainer's TensorBoardCallback. A callback isn't told of the trainer, so the list
         of callbacks that it is in is looked for among all objects."""
-        for found in gc.get_objects():
-            if (
-                issubclass(type(found), CallbackHandler)
-                and self in found.callbacks
-                and all(getattr(found, name) is trained[name] for name in ("model", "train_dataloader"))
+        for found in instances_of(CallbackHandler):
+            if self in found.callbacks and all(
+                getattr(found, name) is trained[name] for name in ("model", "train_dataloader")
             ):
                 for callback in found.callbacks:
                     if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
