@@ -65,14 +65,19 @@ class Backend:
         self._listed_at = 0.0
         self._listing_cost = 0.0
         self._lock = threading.Lock()
+        self._opening: dict[tuple[str, str], threading.Lock] = {}
 
     # --- One model ---
 
     def open(self, source: Source, run: str, model: str) -> Opened:
         """Raises NotFoundError or UnreadableError."""
         token, listed = self.token(source, run, model)
-        tags = _tags(model)
-        graph_tag, index_tags = tags[0], tags[1:]
+        # The tab asks for steps, graph and statistics at once: the first opens the model, the others wait.
+        with self._opening.setdefault((run, model), threading.Lock()):
+            return self._open(source, run, model, token, listed)
+
+    def _open(self, source: Source, run: str, model: str, token: str, listed: dict[str, Listed]) -> Opened:
+        graph_tag, *index_tags = _tags(model)
         index_token = combined(listed, index_tags)
         key = (run, model)
         graphs = self._graphs.get(key, combined(listed, [graph_tag]))
@@ -85,10 +90,9 @@ class Backend:
                 steps = self._timeline(key, points, index_token, index_tags)
             if graphs is None:
                 graphs = StoredGraphs(history.normalised(points.get(graph_tag, [])))
-                size = 100 * sum(len(point.payload) for point in graphs.points)
+                size = 250 * sum(len(point.payload) for point in graphs.points)
                 self._graphs.put(key, combined(listed, [graph_tag]), graphs, size)
-            with self._lock:
-                view = graphs.view_for(steps)
+            view = graphs.view_for(steps)
         except (events.DecodeError, events.NewerVersionError) as error:
             self._problems[key] = (token, str(error))
             raise UnreadableError(f"model {model!r} of run {run!r} can't be shown: {error}") from None

@@ -40,8 +40,13 @@ _NOT_BUILT = b"""export function render() {
 
 _log = logging.getLogger(__name__)
 
-_Answer = Callable[[Source, Request], "tuple[str, Callable[[], tuple[bytes, str]]]"]
-"""A token of the answer and how to make it: content and content type."""
+_Made = tuple[bytes, str]
+"""Content and content type."""
+
+_Answer = tuple[str, Callable[[], _Made]]
+"""A token, which changes when the answer does, and how to make it."""
+
+_Route = Callable[[Source, Request], _Answer]
 
 
 class TorchExplorerPlugin(base_plugin.TBPlugin):
@@ -52,10 +57,10 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
     def __init__(self, context: Any) -> None:
         self._provider = context.data_provider
         self._backend = Backend()
-        self._answers: Cache[tuple[bytes, str]] = Cache(ANSWER_CACHE_BYTES)
+        self._answers: Cache[_Made] = Cache(ANSWER_CACHE_BYTES)
 
     def get_plugin_apps(self) -> dict[str, Any]:
-        routes: dict[str, _Answer] = {
+        routes: dict[str, _Route] = {
             "/runs": self._runs,
             "/steps": self._steps,
             "/graph": self._graph,
@@ -64,7 +69,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
             "/search": self._search,
         }
         apps: dict[str, Any] = {
-            path: Request.application(partial(self._respond, answer)) for path, answer in routes.items()
+            path: Request.application(partial(self._respond, route)) for path, route in routes.items()
         }
         # What a client asks for never becomes a path.
         for path, script in _scripts().items():
@@ -80,18 +85,18 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
 
     # --- Routes: each unpacks its parameters and says how to make the answer. ---
 
-    def _runs(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _runs(self, source: Source, request: Request) -> _Answer:
         """`runs`: schema.Runs."""
         body = schema_json.dumps(self._backend.runs(source))
         return hashlib.sha256(body).hexdigest(), lambda: (body, "application/json")
 
-    def _steps(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _steps(self, source: Source, request: Request) -> _Answer:
         """`steps?run&model`: schema.Steps."""
         run, model = _text(request, "run"), _text(request, "model")
         token, _ = self._backend.token(source, run, model)
         return token, lambda: _json(self._backend.steps(self._backend.open(source, run, model)))
 
-    def _graph(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _graph(self, source: Source, request: Request) -> _Answer:
         """`graph?run&model[&node]`: schema.Level; with `whole=1`: schema.Graph."""
         run, model = _text(request, "run"), _text(request, "model")
         node = _text(request, "node", default=ROOT_ID)
@@ -100,26 +105,26 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
             raise errors.InvalidArgumentError(f"whole: expected 0 or 1, got {whole[:200]!r}")
         token, _ = self._backend.token(source, run, model)
 
-        def make() -> tuple[bytes, str]:
+        def make() -> _Made:
             opened = self._backend.open(source, run, model)
             return _json(self._backend.graph(opened) if whole == "1" else self._backend.level(opened, node))
 
         return token, make
 
-    def _series(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _series(self, source: Source, request: Request) -> _Answer:
         """`series?run&model&node[&limit]`: the bytes that schema.SeriesAnswer describes."""
         run, model, node = (_text(request, name) for name in ("run", "model", "node"))
         limit = _whole(request, "limit", 2, MAX_LIMIT, DEFAULT_LIMIT)
         assert limit is not None
         token, _ = self._backend.token(source, run, model)
 
-        def make() -> tuple[bytes, str]:
+        def make() -> _Made:
             opened = self._backend.open(source, run, model)
             return self._backend.series(source, opened, node, limit), "application/octet-stream"
 
         return token, make
 
-    def _health(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _health(self, source: Source, request: Request) -> _Answer:
         """`health?run&model&stat[&step]`: schema.Health at the last logged step up to `step`."""
         run, model, stat = (_text(request, name) for name in ("run", "model", "stat"))
         if stat not in HEALTH:
@@ -132,7 +137,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
             self._backend.health(source, self._backend.open(source, run, model), stat, step)
         )
 
-    def _search(self, source: Source, request: Request) -> tuple[str, Callable[[], tuple[bytes, str]]]:
+    def _search(self, source: Source, request: Request) -> _Answer:
         """`search?run&model&q`: schema.Matches."""
         run, model, query = (_text(request, name) for name in ("run", "model", "q"))
         if len(query) > 1000:
@@ -142,14 +147,14 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
 
     # --- What all routes share ---
 
-    def _respond(self, answer: _Answer, request: Request) -> WSGIApplication:
+    def _respond(self, route: _Route, request: Request) -> WSGIApplication:
         if request.method not in ("GET", "HEAD"):
             return _wrong_method(request)
         source = ProviderSource(
             self._provider, plugin_util.context(request.environ), plugin_util.experiment_id(request.environ)
         )
         try:
-            token, make = answer(source, request)
+            token, make = route(source, request)
             key = f"{VERSION} {source.experiment} {request.path}?{request.query_string.decode('latin-1')}"
             tag = hashlib.sha256(f"{key} {token}".encode()).hexdigest()[:32]
             if tag in request.if_none_match:
@@ -177,7 +182,7 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         return response
 
 
-def _json(value: Any) -> tuple[bytes, str]:
+def _json(value: Any) -> _Made:
     return schema_json.dumps(value), "application/json"
 
 

@@ -180,7 +180,7 @@ class FileSource:
 
     def _read_run(self, run: str, directory: str) -> None:
         # In the order of their names, which begin with the time, as TensorBoard does.
-        files = sorted(path for path in io_wrapper.ListDirectoryAbsolute(directory))
+        files = sorted(io_wrapper.ListDirectoryAbsolute(directory))
         for path in files:
             if not io_wrapper.IsSummaryEventsFile(path) or tf.io.gfile.isdir(path):
                 continue

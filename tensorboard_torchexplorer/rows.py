@@ -120,12 +120,6 @@ def decode_rows(payloads: Sequence[bytes], wanted: Sequence[int], bins: int) -> 
     return result, problems
 
 
-def record_shape(payload: bytes) -> tuple[int, int]:
-    """Rows and bins of a stored record."""
-    layout = _Layout(payload[_CRC : _CRC + _PREFIX])
-    return layout.rows, layout.bins
-
-
 def rebin(counts: npt.NDArray[Any], bins: int) -> npt.NDArray[np.uint32]:
     """`counts` [..., old bins] over the same range in `bins` equal bins; whole numbers, totals kept.
 

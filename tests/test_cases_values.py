@@ -199,16 +199,17 @@ def test_c55_a_million_words_cost_no_dense_gradient():
     assert peak(watched=True) < peak(watched=False) + (10 << 20)
 
 
+class Huge(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.linspace(-1, 1, 20_000_000))
+        self.small = nn.Parameter(torch.ones(10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.small.sum()
+
+
 def test_c56_huge_tensors():
-    class Huge(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.p = nn.Parameter(torch.linspace(-1, 1, 20_000_000))
-            self.small = nn.Parameter(torch.ones(10))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.small.sum()
-
     model = Huge()
     with tempfile.TemporaryDirectory() as folder:
         with ExplorerWriter(folder) as writer:

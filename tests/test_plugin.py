@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from tensorboard_torchexplorer import backend, plugin
+from tensorboard_torchexplorer import backend, events, plugin
 from tests.plugin_client import Loaded
 from tests.plugin_records import ROUTES
 
@@ -105,6 +108,26 @@ class TestRequests:
         monkeypatch.setattr(backend.Backend, "series", None)
 
         assert loaded.get("series", run="a", model="resnet18", node="fc").data == first
+
+    def test_what_is_asked_at_once_opens_a_model_once(self, recorded_runs, monkeypatch):
+        """As the tab does when it opens."""
+        loaded, decoded = Loaded(recorded_runs), []
+        decode = events.decode_graph
+
+        def slowly(payload):
+            decoded.append(payload)
+            time.sleep(0.2)
+            return decode(payload)
+
+        monkeypatch.setattr(events, "decode_graph", slowly)
+        query = {"run": "a", "model": "vqvae", "stat": "zeros", "q": "conv"}
+        with ThreadPoolExecutor() as pool:
+            asked = [
+                pool.submit(loaded.get, route, **query) for route in ("steps", "graph", "health", "search")
+            ]
+
+        assert [answer.result().status_code for answer in asked] == [200] * 4
+        assert len(decoded) == 1
 
     def test_a_series_is_one_read(self, recorded_runs):
         loaded = Loaded(recorded_runs)

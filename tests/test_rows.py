@@ -17,7 +17,6 @@ from tensorboard_torchexplorer.rows import (
     decode_rows,
     encode_rows,
     rebin,
-    record_shape,
     row_dtype,
 )
 from tensorboard_torchexplorer.schema import Status
@@ -134,9 +133,6 @@ class TestReading:
         assert found["counts"].shape == (5, 30)
         assert found["counts"].sum(1).tolist() == rows["counts"].sum(1).tolist()
         assert found["low"].tolist() == rows["low"].tolist()
-
-    def test_the_shape_is_known_without_decoding(self):
-        assert record_shape(encode_rows(some_rows(7, 12))) == (7, 12)
 
 
 class TestRebin:

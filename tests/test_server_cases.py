@@ -15,7 +15,7 @@ import pytest
 import torch
 from tensorboard.compat.proto.summary_pb2 import Summary
 from test_cases_capture import Lambda, X, squared
-from test_cases_values import Words
+from test_cases_values import Huge, Words
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
@@ -103,16 +103,6 @@ def half_precision(where: Path, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 3)).to(dtype)
     train(where, model, lambda m, step: (m(X.to(dtype)) * 2e-7).sum(), 2)
-
-
-class Huge(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.p = nn.Parameter(torch.linspace(-1, 1, 20_000_000))
-        self.small = nn.Parameter(torch.ones(10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.small.sum()
 
 
 class OddNames(nn.Module):
