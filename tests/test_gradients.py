@@ -232,3 +232,43 @@ def test_gradients_of_the_models_inputs_are_recorded_on_request():
     assert recorded.status(".", "input", "grad", "more.ids") == Status.NOT_DIFFERENTIABLE
     assert_row_holds(recorded.row(".", "input", "value", "x"), X)
     assert not scale.requires_grad
+
+
+class Unclonable(Tensor):
+    """A class of the user's that refuses to be copied."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.clone:
+            raise TypeError("not to be copied")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_inputs_that_can_require_no_gradient_are_left_as_they_are():
+    """Those under a transform of torch.func, and those that can't be copied."""
+
+    def loss_at(step: int, model: nn.Module) -> Tensor:
+        if step == 1:
+            return model(X.as_subclass(Unclonable)).square().mean()
+        return torch.vmap(model)(X).square().mean()
+
+    def train(writer) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, found = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), []
+        watch = writer.watch(model, log_freq=1, root_input_grad=True) if writer else None
+        optimizer = sgd(model)
+        for step in range(3):
+            loss_at(step, model).backward()
+            found.append(model[0].weight.grad.clone())
+            optimizer.step()
+            optimizer.zero_grad()
+        if watch:
+            assert [fault.place for fault in watch.faults.list()] == ["the gradients of the inputs"]
+        return found
+
+    watched: list[Tensor] = []
+    recorded = record(lambda writer: watched.extend(train(writer)))
+
+    assert all(torch.equal(*pair) for pair in zip(watched, train(None), strict=True))
+    assert recorded.steps == [0, 1, 2]
+    assert recorded.status("0", "output", "grad", "output", 1) == Status.OK

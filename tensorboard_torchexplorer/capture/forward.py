@@ -83,7 +83,10 @@ class ForwardCapture:
     ) -> Any:
         """The result of `forward(*args, **kwargs)`, the very object; what it raises passes through."""
         if self._sources and torch.is_grad_enabled():
-            args, kwargs = with_sources((args, kwargs))
+            try:
+                args, kwargs = with_sources((args, kwargs))
+            except Exception as error:
+                self._report("", "the gradients of the inputs", error)
         with ExitStack() as stack:
             stack.enter_context(self._tree.watching())
             stack.enter_context(self._attachments.collecting())

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .private import is_transformed
+
 MAX_DEPTH = 8
 MAX_VISITS = 4096
 MAX_TEXT = 80
@@ -79,10 +81,13 @@ class Leaves:
 def with_sources(value: Any, made: dict[int, Tensor] | None = None) -> Any:
     """`value` with a copy that requires grad in the place of each floating point tensor that does not:
     in tuples, lists and dicts of exactly these types, one copy per tensor. A copy and not a detached
-    alias, since a forward may write to its input."""
+    alias, since a forward may write to its input. Tensors under a transform of torch.func stay: it lets none
+    of them require a gradient."""
     made = {} if made is None else made
     if isinstance(value, Tensor):
-        if value.requires_grad or not (value.is_floating_point() or value.is_complex()):
+        if value.requires_grad or is_transformed(value):
+            return value
+        if not (value.is_floating_point() or value.is_complex()):
             return value
         if id(value) not in made:
             # Not a leaf: those may not be written to.
