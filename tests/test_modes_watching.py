@@ -121,7 +121,7 @@ def test_other_options_apply_when_watched_again(tmp_path):
     assert output == [Status.NOT_RUN, Status.OK]
 
 
-def test_several_models_of_one_writer_by_name(tmp_path):
+def test_c40_several_models_of_one_writer_by_name(tmp_path):
     """C40: each has its own graph and history."""
     model = two_parts()
     with ExplorerWriter(str(tmp_path)) as writer:
@@ -142,7 +142,7 @@ def test_models_of_one_class_get_different_names(tmp_path):
     assert names == ["Linear", "Linear 2"]
 
 
-def test_a_submodule_is_watched_while_its_parent_is_called(tmp_path):
+def test_c40_a_submodule_is_watched_while_its_parent_is_called(tmp_path):
     """C40: and while the parent is watched as well, each sees what it would see alone."""
     rows = {}
     for both in (False, True):

@@ -91,7 +91,7 @@ def test_the_wheel_holds_the_package_with_its_tab_and_nothing_else(wheel):
     assert packed["tensorboard_torchexplorer/static/index.js"]
 
 
-def test_the_wheel_says_its_version_and_needs_four_packages(wheel):
+def test_c86_the_wheel_says_its_version_and_needs_four_packages(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
@@ -101,7 +101,7 @@ def test_the_wheel_says_its_version_and_needs_four_packages(wheel):
     assert needs == {"torch", "tensorboard", "numpy", "werkzeug"}
 
 
-def test_tensorboard_shows_the_tab_of_an_installed_wheel(site, serve, tmp_path):
+def test_c86_tensorboard_shows_the_tab_of_an_installed_wheel(site, serve, tmp_path):
     address = serve(tmp_path, PYTHONPATH=str(site))
     with urllib.request.urlopen(f"{address}data/plugin/torchexplorer/index.js", timeout=20) as answer:
         script = answer.read()

@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tensorboard_torchexplorer import schema_json
 from tests.plugin_client import Loaded
 from tests.plugin_records import write_records
-from tests.record_graphs import GraphBuilder, small, vqvae
+from tests.record_graphs import GraphBuilder, port, small, vqvae
 from tests.records import Run, write
 
 
@@ -29,6 +29,25 @@ class TestGraph:
         assert (root["node"]["id"], len(root["nodes"]), root["steps"]) == (".", 9, 20)
         assert [a[0] for a in inner["ancestors"]] == [".", "layer1"]
         assert all(node["ran"] == 20 for node in inner["nodes"])
+
+    def test_c70_of_thousands_of_modules_only_the_visible_level_is_sent(self, tmp_path):
+        builder = GraphBuilder("deep", "Deep")
+        builder.ports(0, [port(4, 8)], [port(4, 8, name="")])
+        for block in range(30):
+            inner = builder.call(0, f"blocks.{block}", "Block", [port(4, 8)], [port(4, 8, name="")])
+            for layer in range(100):
+                builder.call(inner, f"layers.{layer}", "Linear", [port(4, 8)], [port(4, 8, name="")])
+        run = Run(builder.graph())
+        write_records(tmp_path, run, [run.record(0)])
+        loaded = Loaded(tmp_path)
+
+        root = loaded.json("graph", run=".", model="deep")
+        block = loaded.json("graph", run=".", model="deep", node="blocks/7")
+
+        assert len(run.graph.nodes) == 1 + 30 * 101
+        assert [node["id"] for node in root["nodes"]] == [f"blocks/{block}" for block in range(30)]
+        assert [node["id"] for node in block["nodes"]] == [f"blocks/7/layers/{at}" for at in range(100)]
+        assert len(json.dumps(root)) < len(schema_json.dumps(run.graph)) / 20
 
     def test_the_whole_graph(self, loaded):
         found = loaded.json("graph", run="a", model="vqvae", whole=1)

@@ -377,11 +377,23 @@ describe('odd graphs', () => {
     expect(find(drawn, 'b').rank).toBe(1)
   })
 
-  it('as deep as 5,000 modules do not overflow the stack', SLOW, () => {
+  it('C84: as deep as 5,000 modules do not overflow the stack', SLOW, () => {
     const { nodes, edges } = chain(5000)
 
     expect(layout(nodes, edges).nodes.at(-1)?.rank).toBe(5002)
     expect(layout(nodes.toReversed(), edges).nodes[0]?.rank).toBe(5002)
+  })
+
+  it.each([
+    ['500 parallel branches', parallel(500)],
+    ['thousands of edges between 100 layers', denseBlock(100)],
+  ])('C84: with %s have every node and edge in a place of its own', SLOW, (_, graph) => {
+    const { drawn } = draw(graph)
+
+    expect(drawn.nodes.length).toBe(graph.nodes.length)
+    expect(drawn.edges.length).toBe(graph.edges.length)
+    expect(overlaps(drawn)).toEqual([])
+    expect(trespasses(drawn)).toEqual([])
   })
 
   it('with an edge to nowhere are refused by name', () => {
