@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import urllib.request
 from importlib.metadata import entry_points
@@ -12,6 +13,7 @@ import torch
 import tensorboard_torchexplorer
 from tensorboard_torchexplorer import demo, read
 from tensorboard_torchexplorer.cli import main
+from tensorboard_torchexplorer.report import export
 
 
 @pytest.fixture
@@ -57,6 +59,20 @@ def test_the_demo_learns_and_leaves_a_run(tmp_path, capsys):
     assert model.history().steps.tolist() == [0, 5, 10, 15]
     assert {"byte", "place", "blocks/3/attention/qkv", "head"} <= {node.id for node in model.graph.nodes}
     assert [info.faults for info in model.history().infos] == [[]] * 4
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_report_of_the_demo_is_small(tmp_path, monkeypatch):
+    """As many records as the demo makes, of as many tensors; how many samples are in a batch adds nothing."""
+    made = inspect.signature(demo.train).parameters
+    records = made["steps"].default // made["log_freq"].default
+    monkeypatch.setattr(demo, "_BATCH", 2)
+    demo.train(tmp_path / "runs", steps=records, log_freq=1)
+    size = export(tmp_path / "runs", tmp_path / "report.html")
+
+    assert len(read(tmp_path / "runs")["."]["ByteModel"].history().steps) == records == 60
+    assert size == (tmp_path / "report.html").stat().st_size
+    assert size < 3_000_000
 
 
 def test_the_demo_says_where_it_found_no_text(tmp_path, monkeypatch, capsys):

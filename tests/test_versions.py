@@ -29,10 +29,20 @@ def installed(monkeypatch):
     return say
 
 
-@pytest.mark.parametrize("found", ["2.5.1", "2.5.1+cu121", "1.13", "2"])
-def test_c85_an_old_torch_is_named_with_what_to_do(found, installed, tmp_path):
-    installed(torch=found)
-    expected = f"needs torch 2.6 or newer, and this is {found}: pip install "
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [
+        ("torch", "2.5.1"),
+        ("torch", "2.5.1+cu121"),
+        ("torch", "1.13"),
+        ("torch", "2"),
+        ("tensorboard", "2.16.2"),
+    ],
+)
+def test_c85_what_is_too_old_is_named_with_what_to_do(package, found, installed, tmp_path):
+    installed(**{package: found})
+    oldest = versions.NEEDED[package]
+    expected = f'needs {package} {oldest} or newer, and this is {found}: pip install "{package}>={oldest}"'
     with ExplorerWriter(tmp_path) as writer, pytest.raises(ImportError, match=re.escape(expected)):
         writer.watch(nn.Linear(1, 1))
 

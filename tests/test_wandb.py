@@ -275,7 +275,7 @@ def test_without_wandb_it_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # of Lightning
 def test_a_callback_logs_its_training(start, tmp_path):
     pytest.importorskip("lightning")
-    from tests.test_integration_lightning import ExplorerCallback, fit
+    from tests.lightning_training import ExplorerCallback, fit
 
     run = start()
     fit(tmp_path / "fit", callback=ExplorerCallback(log_freq=1, wandb_run=run))
