@@ -165,16 +165,24 @@ def test_a_training_step_compiled_as_a_whole(function, every, tmp_path):
     assert results[True][0] == results[False][0]
     for key in (Key("head", "output", "grad", "output"), Key("head", "param", "grad", "weight")):
         assert set(seen.series[key]["status"]) == {Status.OK}
-    if function is accumulated:  # each backward counts
-        assert seen.steps[-1] >= 10
+    if function is accumulated:  # each backward counts, or from torch 2.15 on each step
+        assert seen.steps[-1] >= {1: 11, 3: 9, 5: 10}[every]
         return
-    assert every == 1 or results[True][1:] == results[False][1:]
+    if every != 1:
+        assert_compiled_alike(results)
     assert numbers[4:] == list(range(4, 12))
     assert seen.steps[0] == 0
     assert seen.steps[-2:] == {1: [10, 11], 3: [6, 9], 5: [5, 10]}[every]
     for step, row in zip(seen.steps, seen.series[Key("head", "param", "value", "weight")], strict=True):
         if step > 4:
             assert_row_holds(row, weights[12 + step])
+
+
+def assert_compiled_alike(results):
+    """The same graphs, and no more breaks: from torch 2.15 on one less where an optimizer is followed."""
+    (_, graphs, breaks), (_, unwatched_graphs, unwatched_breaks) = results[True], results[False]
+    assert graphs == unwatched_graphs
+    assert breaks in (unwatched_breaks - 1, unwatched_breaks)
 
 
 def test_a_compiled_optimizer_is_not_changed(tmp_path):
@@ -198,7 +206,7 @@ def test_a_compiled_optimizer_is_not_changed(tmp_path):
         results[watch] = weights, backend.sizes, sum(counters["graph_break"].values())
 
     assert all(torch.equal(a, b) for a, b in zip(results[True][0], results[False][0], strict=True))
-    assert results[True][1:] == results[False][1:]
+    assert_compiled_alike(results)
     seen = read_back(str(tmp_path / "True"))
     # Steps without hooks are noticed by changed parameters, then backward passes are counted.
     assert seen.steps == [0, 2, 4]
