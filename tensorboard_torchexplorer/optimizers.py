@@ -43,6 +43,16 @@ class Optimizers:
             known = self._found[optimizer] = (count, touches)
         return known[1]
 
+    def parameters_of(self, optimizer: Optimizer) -> set[int]:
+        """The ids of the parameters that an optimizer holds. One that was chosen and holds none of the
+        model's (copies of them, say) stands for all."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        root = self._root()
+        if optimizer is self._chosen and root is not None:
+            mine = {id(parameter) for parameter in root.parameters()}
+            return held & mine or mine
+        return held
+
     def search(self) -> None:
         """Look, once, for an optimizer that has not stepped yet among all of the process."""
         if not self.known and not self.searched:

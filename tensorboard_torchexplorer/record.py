@@ -16,36 +16,13 @@ from .assemble import Finished
 from .capture.forward import ForwardCapture
 from .capture.graph import GraphBuilder
 from .capture.private import quiet
-from .capture.survey import Survey, own_parameters
+from .capture.survey import Survey
 from .capture.tap import parts_of
 from .faults import Faults
+from .parameters import Parameters
 from .sampling import Sampler
 from .schema import Graph, Phase, Status, StepInfo
 from .slots import Taken
-
-
-class _Parameters:
-    """The parameters of a record, as columns: the module's entry and the parameter's position in it, the
-    slots of value and gradient, and of the value after the update (None before it)."""
-
-    def __init__(self) -> None:
-        self.entries: list[int] = []
-        self.positions: list[int] = []
-        self.values: list[Taken] = []
-        self.grads: list[Taken] = []
-        self.after: list[Taken | None] = []
-        self.tensors: list[weakref.ref[Tensor]] = []
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def add(self, entry: int, position: int, value: Taken, grad: Taken, tensor: Tensor) -> None:
-        self.entries.append(entry)
-        self.positions.append(position)
-        self.values.append(value)
-        self.grads.append(grad)
-        self.after.append(None)
-        self.tensors.append(weakref.ref(tensor))
 
 
 class Forward(NamedTuple):
@@ -60,7 +37,8 @@ class Record:
     """A logged step that is not finished yet.
 
     `log` are the kinds to record; `builder` knows where each series lies, `sampler` holds what was taken.
-    `forwards` are those looked at; `backward` says that a backward through one of them has ended.
+    `forwards` are those looked at; `backward` says that a backward through one of them has ended; `stepped`
+    are the optimizers that have stepped.
     """
 
     step: int
@@ -76,10 +54,12 @@ class Record:
     parameters_scaled: bool = False
     found_inf: Taken | None = None
     skipped: bool = False
-    gradients_due: bool = False
-    parameters: _Parameters = field(default_factory=_Parameters)
+    stepped: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     thread: threading.Thread = field(default_factory=threading.current_thread)
     passed_by: int = 0
+
+    def __post_init__(self) -> None:
+        self.parameters = Parameters(self.log, self.builder, self.sampler, self.faults)
 
     @property
     def cut_short(self) -> bool:
@@ -104,95 +84,15 @@ class Record:
 
     # --- parameters ------------------------------------------------------------------------------
 
-    def take_parameters(self, excluded: Callable[[str, nn.Module], bool], *, complete: bool = True) -> None:
-        """Sample all parameters as they stand, and their gradients if those are `complete`; else
-        `take_gradients` is to follow."""
-        if "params" not in self.log and "params_grad" not in self.log:
-            return
-        self.gradients_due = not complete
-        parameters = self.parameters
-        cache: dict[int, int] = {}
-        with quiet():
-            for module, path in self.survey.paths.items():
-                own = list(own_parameters(module))
-                if not own or excluded(path, module):
-                    continue
-                entry, position = self.builder.refresh(module, self.survey, own)
-                for name, parameter in own:
-                    before = cache.get(id(parameter))
-                    if before is None:
-                        cache[id(parameter)] = len(parameters)
-                        value = self._take("params", path, parameter)
-                        grad = self._take("params_grad", path, parameter) if complete else -Status.NO_BACKWARD
-                    else:
-                        value, grad = parameters.values[before], parameters.grads[before]
-                    parameters.add(entry, position[name], value, grad, parameter)
-            self._copy_noted()
-
-    def take_gradients(self) -> None:
-        """Sample the gradients that `take_parameters` has left, as they stand."""
-        if not self.gradients_due:
-            return
-        self.gradients_due = False
-        parameters = self.parameters
-        cache: dict[int, Taken] = {}
-        with quiet():
-            for index, entry in enumerate(parameters.entries):
-                parameter = parameters.tensors[index]()
-                if parameter is None:
-                    continue
-                if id(parameter) not in cache:
-                    path = self.builder.modules[entry].path
-                    cache[id(parameter)] = self._take("params_grad", path, parameter)
-                parameters.grads[index] = cache[id(parameter)]
-            self._copy_noted()
-
-    def _take(self, kind: str, path: str, parameter: Tensor) -> Taken:
-        """What is to be recorded of `kind`, "params" or "params_grad"."""
-        if kind not in self.log:
-            return -Status.NOT_RUN
-        try:
-            if torch.nn.parameter.is_lazy(parameter):
-                return -Status.LAZY
-            if kind == "params":
-                return self.sampler.take(_local(parameter), later=True)
-            if parameter.grad is not None:
-                return self.sampler.take(_local(parameter.grad), later=True)
-            if not parameter.requires_grad:
-                return -Status.FROZEN
-            return -Status.NO_GRADIENT if _local(parameter).numel() else -Status.EMPTY
-        except Exception as error:
-            self.faults.report(path, "a parameter", error)
-            return -Status.FAULT
-
-    def take_updates(self) -> None:
-        """Sample the updated parameters at the same elements."""
-        parameters = self.parameters
-        with quiet():
-            for index, value in enumerate(parameters.values):
-                parameter = parameters.tensors[index]()
-                if parameter is not None and value >= 0 and parameter.grad is not None:
-                    try:
-                        parameters.after[index] = self.sampler.take(_local(parameter), value, later=True)
-                    except Exception as error:
-                        self._missed(index, "an updated parameter", error)
-            self._copy_noted()
-
-    def _copy_noted(self) -> None:
-        """Copy the parameters and gradients that were only noted; a fault costs no other one its values."""
-        failed = dict(self.sampler.copy_noted())
-        if not failed:
-            return
-        parameters = self.parameters
-        for column in (parameters.values, parameters.grads, parameters.after):
-            for index, taken in enumerate(column):
-                if taken is not None and taken in failed:
-                    column[index] = -Status.FAULT
-                    self._missed(index, "a parameter", failed[taken])
-
-    def _missed(self, index: int, what: str, error: Exception) -> None:
-        """Report a fault by the path of the parameter's module."""
-        self.faults.report(self.builder.modules[self.parameters.entries[index]].path, what, error)
+    def take_parameters(
+        self,
+        excluded: Callable[[str, nn.Module], bool],
+        *,
+        complete: bool = True,
+        only: Collection[int] | None = None,
+    ) -> None:
+        """See `Parameters.take`."""
+        self.parameters.take(self.survey, excluded, complete=complete, only=only)
 
     def take_scale(self, scale: Tensor) -> None:
         """The loss scale that a scaler is about to divide the gradients of parameters by."""
@@ -303,12 +203,6 @@ class _Placed:
         """The same by position among the ports of a node or the parameters of a module, if recorded."""
         if position < len(series):
             self.put(series[position], taken)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """The shard of a distributed tensor that lies here."""
-    to_local = getattr(tensor, "to_local", None)
-    return to_local() if to_local is not None else tensor
 
 
 def ranges(indices: list[int]) -> list[list[int]]:

@@ -134,7 +134,7 @@ class Watch:
         self._steps.close()
         record = self._recording.record
         if record is not None:
-            if self._recording.written and self._steps.optimizers.known:
+            if self._recording.written and self._steps.optimizers.known and not record.stepped:
                 self._recording.drop(record)
             else:
                 self._steps.finish(record)
@@ -178,6 +178,7 @@ class Watch:
             self._deciding.release()
 
     def _training_due(self, root: nn.Module) -> Phase | None:
+        self._steps.end_of_those_that_wait()
         record = self._recording.record
         if root.training and not self._ever_trained:
             self._ever_trained = True

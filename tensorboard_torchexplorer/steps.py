@@ -59,6 +59,7 @@ class Steps:
         self._pid = os.getpid()
         self._missed = 0
         self._stepping = False
+        self._within_backward = False
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._tasks: set[int] = set()
         self._whole = False
@@ -149,6 +150,11 @@ class Steps:
         record = self._recording.record
         if record is not None:
             record.backward = True
+            if self._within_backward:
+                self._within_backward = False
+                if not self._to_follow(record):
+                    self._end(record)
+                return
         if self._whole and not self.forwards:
             self._advance()
             return
@@ -165,10 +171,9 @@ class Steps:
         self._advance()
 
     def finish(self, record: Record) -> None:
-        """The step of the record has ended, without an optimizer."""
+        """The step of the record has ended: also what no optimizer has used is read."""
         try:
-            if not record.parameters:
-                record.take_parameters(self._options.excluded)
+            record.take_parameters(self._options.excluded)
         except Exception as error:
             self._recording.faults.report("", "the parameters", error)
         self._recording.finish(record, self.forwards)
@@ -187,13 +192,14 @@ class Steps:
         """See `stepping.Follower`; so for the next three."""
         try:
             if self._touches(optimizer):
+                self.end_of_those_that_wait(optimizer)
                 if self.optimizers.known or not self.optimizers.searched:
                     self._open_without_forward(optimizer)
                 self._stepping = True
                 self.optimizers.stepping()
                 record = self._recording.record
-                if record is not None and not record.parameters:
-                    record.take_parameters(self._options.excluded, complete=not closure)
+                if record is not None:
+                    self._take_parameters(record, optimizer, complete=not closure)
                     record.take_fused_scale(optimizer)
         except Exception as error:
             self._recording.faults.report("", "the start of an optimizer step", error)
@@ -220,28 +226,70 @@ class Steps:
                 record = self._recording.record
                 if record is not None:
                     record.skipped = True
-                    record.take_parameters(self._options.excluded)
-                self._stepped_by(optimizer)
+                    self._take_parameters(record, optimizer)
+                self._stepped_by(optimizer, updated=False)
         except Exception as error:
             self._recording.faults.report("", "a skipped optimizer step", error)
 
-    def _stepped_by(self, optimizer: Optimizer) -> None:
+    def _take_parameters(self, record: Record, optimizer: Optimizer, *, complete: bool = True) -> None:
+        """What an optimizer is about to use. Within a backward (one optimizer for each parameter saves the
+        memory of gradients) only its own gradients are complete; else all are, but those of an optimizer
+        that is to follow may still change."""
+        mine = self.optimizers.parameters_of(optimizer) if self._is_one_of_many(record) else None
+        if mine is not None and record.stepped:
+            record.parameters.take_again(mine)
+        only = mine if current_graph_task() is not None else None
+        record.take_parameters(self._options.excluded, complete=complete, only=only)
+
+    @staticmethod
+    def _is_one_of_many(record: Record) -> bool:
+        """Whether the step that is recorded has, or may have, several optimizers."""
+        return bool(record.stepped) or current_graph_task() is not None
+
+    def _to_follow(self, record: Record) -> list[Optimizer]:
+        """The optimizers of the step before that have not stepped in this one, if those that have are among
+        them. Which there are is learned, and not looked for: trainers wrap theirs in others, which never
+        step."""
+        if any(optimizer not in self._stepped for optimizer in record.stepped):
+            return []
+        return [optimizer for optimizer in self._stepped if optimizer not in record.stepped]
+
+    def end_of_those_that_wait(self, optimizer: Optimizer | None = None) -> None:
+        """A new step begins, with a forward or with a step of `optimizer`: if the record that is open has
+        seen an optimizer step (of this one) and waits for others, they did not come."""
+        record = self._recording.record
+        if record is None or not record.stepped or self._stepping or current_graph_task() is not None:
+            return
+        if optimizer is None or optimizer in record.stepped:
+            self._end(record)
+
+    def _stepped_by(self, optimizer: Optimizer, *, updated: bool = True) -> None:
         record = self._recording.record
         self.optimizers.stepped()
         self._stepping = False
-        if record is not None:
-            if not record.parameters:
-                record.take_parameters(self._options.excluded)
-            elif not record.skipped:
-                record.take_gradients()
-                record.take_updates()
-            self._recording.finish(record, self.forwards)
-            self._place_sentinel()
-        # Several optimizers may share one step: without a forward in between, only one that has
-        # already stepped begins a new one.
-        if self.forwards or optimizer in self._stepped or record is not None:
-            self._advance()
-        self._stepped.add(optimizer)
+        if record is None:
+            # Several optimizers may share one step: without a forward in between, only one that has
+            # already stepped begins a new one.
+            if self.forwards or optimizer in self._stepped:
+                self._advance()
+            self._stepped.add(optimizer)
+            return
+        if updated:
+            record.parameters.take_gradients()
+            record.parameters.take_updates(self.optimizers.parameters_of(optimizer))
+        record.stepped.add(optimizer)
+        if current_graph_task() is not None:
+            self._within_backward = True
+            self.backward_started()
+        elif not self._to_follow(record):
+            self._end(record)
+
+    def _end(self, record: Record) -> None:
+        """The step that was recorded has ended, with the optimizers that have stepped in it."""
+        self.finish(record)
+        self._place_sentinel()
+        self._advance()
+        self._stepped.update(record.stepped)
 
     def _open_without_forward(self, optimizer: Optimizer) -> None:
         """At a logged step whose forward could not be looked at, record the parameters alone."""
@@ -267,7 +315,7 @@ class Steps:
             self._missed += 1
         self.number += 1
         self.forwards = 0
-        self.looked = self.passed_by = False
+        self.looked = self.passed_by = self._within_backward = False
         if self._recording.record is not None:
             self._recording.drop(self._recording.record)
         self._stepped.clear()
