@@ -56,8 +56,11 @@ __all__ = [
 MAX_GRAPH_BYTES = 256 << 20
 """A graph may have this much JSON: some 500,000 invocations."""
 
-MAX_INFO_BYTES = 16 << 20
+MAX_INFO_BYTES = 4 << 20
 MAX_NODES = 1 << 20
+MAX_HEALTH = 1 << 24
+"""A health record may hold this many numbers: 16 statistics of as many nodes as there may be."""
+
 MAX_SHARDS = 1 << 20
 
 _GRAPH_VERSION = 2
@@ -196,8 +199,8 @@ def decode_health(payload: bytes) -> npt.NDArray[np.float32]:
     version, statistics, nodes = _HEALTH_HEADER.unpack_from(payload)
     if version > _HEALTH_VERSION:
         raise NewerVersionError(f"health of format {version}, this version reads up to {_HEALTH_VERSION}")
-    if version < 1 or nodes > MAX_NODES:
-        raise DecodeError(f"no health record: version {version}, {nodes} nodes")
+    if version < 1 or nodes > MAX_NODES or nodes * statistics > MAX_HEALTH:
+        raise DecodeError(f"no health record: version {version}, {statistics} statistics of {nodes} nodes")
     size = 2 * nodes * statistics
     data = _inflate(payload[_HEALTH_HEADER.size :], size)
     if len(data) != size:

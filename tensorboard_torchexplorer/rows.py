@@ -36,7 +36,11 @@ VERSION = 1
 CHUNK = 32
 MAX_BINS = 4096
 MAX_ROWS = 1 << 16
+MAX_CHUNK = 128
 """Far above what the recorder writes (about 128 rows a shard); bounds what a forged record can ask for."""
+
+BATCH_BYTES = 64 << 20
+"""So much is inflated at a time, if it is more than one record."""
 
 Rows = npt.NDArray[np.void]
 """A structured array of `row_dtype(bins)`."""
@@ -186,7 +190,7 @@ class _Layout:
             raise DecodeError(f"rows of format {version}, this version reads up to {VERSION}")
         if version < 1 or flags & ~_TAIL_DEFLATED:
             raise DecodeError(f"no record of rows: version {version}, flags {flags}")
-        if not (1 <= self.bins <= MAX_BINS and self.rows <= MAX_ROWS and self.chunk):
+        if not (1 <= self.bins <= MAX_BINS and self.rows <= MAX_ROWS and 1 <= self.chunk <= MAX_CHUNK):
             raise DecodeError(f"no record of rows: {self.rows} rows of {self.bins} bins by {self.chunk}")
         self.widths = prefix[_HEADER.size : _PREFIX]
         if any(self.widths[index] not in (0, 1, 2, 4, 8) for index in (*_INTEGERS, _COLUMNS)):
@@ -202,6 +206,11 @@ class _Layout:
 
     def rows_of(self, chunk: int) -> int:
         return min(self.chunk, self.rows - chunk * self.chunk)
+
+    def inflated(self, chunks: Sequence[int]) -> int:
+        """Bytes of the given chunks of one record."""
+        bytes_of_row = self.head_planes + self.tail_planes + self.bins * self.widths[-1]
+        return sum(map(self.rows_of, chunks)) * bytes_of_row
 
     def streams(self, payload: bytes, chunks: Sequence[int]) -> list[tuple[bytes, bytes, bytes]]:
         """Head, tail and counts of the given chunks, inflated and of exactly the right length."""
@@ -237,10 +246,26 @@ def _decode_alike(
     result: Rows,
     problems: dict[int, str],
 ) -> None:
-    """Fills `result` for the records at `positions`, which share one layout, all at a time."""
+    """Fills `result` for the records at `positions`, which share one layout, many at a time."""
     numbers = np.asarray(wanted, np.int64)
     inside = (numbers >= 0) & (numbers < layout.rows)
     chunks = sorted({int(number) for number in numbers[inside] // layout.chunk})
+    size = max(1, BATCH_BYTES // max(1, layout.inflated(chunks)))
+    for start in range(0, len(positions), size):
+        batch = positions[start : start + size]
+        _decode_batch(layout, payloads, batch, numbers, inside, chunks, result, problems)
+
+
+def _decode_batch(
+    layout: _Layout,
+    payloads: Sequence[bytes],
+    positions: Sequence[int],
+    numbers: npt.NDArray[np.int64],
+    inside: npt.NDArray[np.bool_],
+    chunks: Sequence[int],
+    result: Rows,
+    problems: dict[int, str],
+) -> None:
     good, streams = [], []
     for position in positions:
         try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -286,6 +287,15 @@ class TestHealth:
         ):
             with pytest.raises(DecodeError):
                 events.decode_health(payload)
+
+    @pytest.mark.parametrize(("statistics", "nodes"), [(255, 1 << 20), (17, 1 << 20), (7, (1 << 20) + 1)])
+    def test_a_forged_record_cannot_ask_for_all_memory(self, statistics, nodes):
+        payload = struct.pack("<BBI", 1, statistics, nodes) + zlib.compress(bytes(2 * statistics * nodes))
+
+        with pytest.raises(
+            DecodeError, match=f"no health record: .* {statistics} statistics of {nodes} nodes"
+        ):
+            events.decode_health(payload)
 
     def test_a_later_format_is_told_so(self):
         with pytest.raises(NewerVersionError):

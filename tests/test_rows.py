@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,14 +13,18 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer import rows as rows_module
 from tensorboard_torchexplorer.rows import (
+    BATCH_BYTES,
+    MAX_BINS,
+    MAX_CHUNK,
     MAX_ROWS,
     decode_rows,
     encode_rows,
     rebin,
     row_dtype,
 )
-from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.schema import ROW_FIELDS, Status
 from tests import strategies
 from tests.record_graphs import wide
 from tests.records import Run, rows_for
@@ -34,6 +39,12 @@ def decoded(payload: bytes, count: int, bins: int) -> np.ndarray:
 def sealed(record: bytes) -> bytes:
     """A forged record with the right checksum in front."""
     return zlib.crc32(record).to_bytes(4, "little") + record
+
+
+@cache
+def deflated(zeros: int) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return stream.compress(bytes(zeros)) + stream.flush()
 
 
 def some_rows(count: int = 5, bins: int = 30, seed: int = 0) -> np.ndarray:
@@ -189,6 +200,39 @@ class TestDamage:
 
         counted = found["counts"].any(axis=-1)
         assert (np.isfinite(found["low"]) & (found["low"] <= found["high"]))[counted].all()
+
+    @pytest.mark.parametrize(("count", "chunk"), [(60_000, 60_000), (128, 128), (60_000, 128)])
+    def test_a_forged_record_cannot_ask_for_all_memory(self, count, chunk):
+        """Zeros deflate to a thousandth."""
+        widths = bytes(len(ROW_FIELDS)) + b"\1"
+        sizes = [min(chunk, count - start) * MAX_BINS for start in range(0, count, chunk)]
+        streams = [deflated(size) for counts in sizes for size in (0, 0, counts)]
+        body = struct.pack("<BBHIH", 1, 1, MAX_BINS, count, chunk) + widths
+        body += struct.pack(f"<{len(streams)}I", *map(len, streams)) + b"".join(streams)
+        payloads = [sealed(body)] * 300
+        tracemalloc.start()
+        try:
+            _, problems = decode_rows(payloads, [0, 1], 30)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert peak < 3 * BATCH_BYTES
+        assert len(problems) == (300 if chunk > MAX_CHUNK else 0)
+
+    @pytest.mark.parametrize("budget", [1, 3000, 1 << 20])
+    def test_records_are_the_same_whatever_fits_at_a_time(self, monkeypatch, budget):
+        monkeypatch.setattr(rows_module, "BATCH_BYTES", budget)
+        records = [some_rows(70, seed=seed) for seed in range(9)]
+        payloads = [encode_rows(record) for record in records]
+        payloads[4] = payloads[4][:-1]
+
+        found, problems = decode_rows(payloads, [0, 33, 69], 30)
+
+        assert list(problems) == [4]
+        for position, record in enumerate(records):
+            if position != 4:
+                assert found[position].tobytes() == record[[0, 33, 69]].tobytes()
 
     @given(st.integers(0, 10_000))
     def test_any_cut_off_record_is_named(self, length):
