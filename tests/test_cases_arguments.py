@@ -80,6 +80,50 @@ def test_c05_keyword_arguments():
     assert_row_holds(recorded.row("b", "input", "grad", "x"), norms(x.grad / 2), rel=1e-5)  # twice into .grad
 
 
+class EveryKind(nn.Module):
+    """A forward with each kind of parameter that Python knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x, /, scale=None, unused=3, *rest, mask, bias=None, **more) -> Tensor:
+        return self.l(x) * scale + sum(rest) * mask + sum(more.values())
+
+
+def test_c05_every_kind_of_parameter():
+    a, b = nn.Linear(4, 4), nn.Linear(4, 4)
+    given: dict[str, Tensor] = {}
+
+    def outer(m: nn.Module, x: Tensor) -> Tensor:
+        y, z = m.a(x), m.b(x)
+        given.update(
+            {"x": y * 2, "scale": z * 3, "rest[0]": y * 4, "rest[1]": x, "mask": z * 5, "odd": y * 6}
+        )
+        for name in set(given) - {"rest[1]"}:
+            given[name].retain_grad()
+        return m.k(
+            given["x"],
+            given["scale"],
+            7,
+            given["rest[0]"],
+            given["rest[1]"],
+            mask=given["mask"],
+            odd=given["odd"],
+        )
+
+    recorded = train(Lambda(outer, a=a, b=b, k=EveryKind()))
+
+    node = recorded.node("k")
+    assert [port.name for port in node.inputs] == list(given)
+    assert dict(map(tuple, node.arguments)) == {"unused": "7"}
+    assert edges(recorded) == {"input0 a", "input0 b", "a k", "b k", "input0 k", "k output0"}
+    for name, tensor in given.items():
+        assert_row_holds(recorded.row("k", "input", "value", name), tensor)
+        if name != "rest[1]":
+            assert_row_holds(recorded.row("k", "input", "grad", name), norms(tensor.grad), rel=1e-5)
+
+
 def test_c06_forward_called_directly():
     a = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     model, wanted = Lambda(lambda m, x: m.b(m.a.forward(x)), a=a, b=nn.Linear(4, 2)), []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from cases import Lambda, X, train
-from recording import Recorded, record
+from cases import Lambda, X, edges, squared, train
+from recording import Recorded, assert_row_holds, record
 from torch import Tensor, nn
 
 from tensorboard_torchexplorer.schema import Status
@@ -160,3 +161,108 @@ def test_c47_an_exception_in_the_backward():
     assert recorded.steps == [0, 1]
     assert recorded.status("a", "output", "grad", "output", 0) == Status.OK
     assert recorded.status("a", "output", "grad", "output", 1) == Status.OK
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(*_: Any) -> None:
+    raise Stopped
+
+
+HOOKS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Any]] = {
+    "before a module": lambda m, o: m[1].register_forward_pre_hook(stop),
+    "after a module": lambda m, o: m[1].register_forward_hook(stop),
+    "after the model": lambda m, o: m.register_forward_hook(stop),
+    "backward of a module": lambda m, o: m[0].register_full_backward_hook(stop),
+    "gradient of a parameter": lambda m, o: m[0].weight.register_hook(stop),
+    "gradient was added": lambda m, o: m[2].weight.register_post_accumulate_grad_hook(stop),
+    "before the optimizer": lambda m, o: o.register_step_pre_hook(stop),
+    "after the optimizer": lambda m, o: o.register_step_post_hook(stop),
+}
+
+
+def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """Gives the gradient of the first layer."""
+    squared(model).backward()
+    gradient = model[0].weight.grad.clone()
+    optimizer.step()
+    return gradient
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing when gradients are computed")
+@pytest.mark.parametrize("place", HOOKS)
+def test_c47_an_exception_in_a_hook_of_the_user(place):
+    """The step is tried again without the hook, as after running out of memory."""
+
+    def run(writer: ExplorerWriter | None) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+        watch = writer.watch(model, log_freq=1, sample_n=None) if writer else None
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        used = []
+        for step in range(3):
+            if step == 1:
+                handle = HOOKS[place](model, optimizer)
+                with pytest.raises(Stopped):
+                    one_step(model, optimizer)
+                handle.remove()
+                optimizer.zero_grad()
+            used.append(one_step(model, optimizer))
+            optimizer.zero_grad()
+        if watch:
+            assert watch.faults.list() == []
+        return used
+
+    watched: list[Tensor] = []
+    recorded = record(lambda writer: watched.extend(run(writer)))
+
+    assert all(torch.equal(*pair) for pair in zip(watched, run(None), strict=True))
+    gradients = recorded.series["0", "param", "grad", "weight"]
+    assert len(gradients) == 3
+    for step, (row, gradient) in enumerate(zip(gradients, watched, strict=True)):
+        if (place, step) != ("after the optimizer", 1):  # it had stepped already
+            assert_row_holds(row, gradient)
+
+
+def test_c47_a_generator_that_is_closed_and_a_forward_that_a_hook_ends():
+    """`features(x, until=layer)` as it is often written: a hook raises what its caller catches."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+            self.head = nn.Linear(4, 2)
+
+        def states(self, x: Tensor) -> Iterator[Tensor]:
+            for layer in self.layers:
+                x = layer(x)
+                yield x
+
+        def forward(self, x: Tensor) -> Tensor:
+            states = self.states(x)
+            x = next(states)
+            states.close()
+            found = []
+            handle = self.layers[1].register_forward_hook(lambda m, args, out: found.append(out) or stop())
+            try:
+                list(self.states(x))
+            except Stopped:
+                pass
+            finally:
+                handle.remove()
+            return self.head(found[0])
+
+    recorded = train(Model(), steps=2)
+
+    assert recorded.ids()[:5] == [".", "layers.0", "layers.0#1", "layers.1", "head"]
+    assert edges(recorded) == {
+        "input0 layers.0",
+        "layers.0 layers.0#1",
+        "layers.0#1 layers.1",
+        "layers.1 head",
+        "head output0",
+    }
+    for node in ("layers.0", "layers.0#1", "head"):
+        assert recorded.status(node, "output", "grad", "output") == Status.OK

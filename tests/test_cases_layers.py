@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from cases import Lambda, X, edges, modules, train
-from recording import Recorded, assert_row_holds, record
+from recording import Recorded, assert_row_holds, norms, record
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter
@@ -57,6 +58,36 @@ def test_c01_in_place_activation(activation, shape):
     for node in ("0", "1", "2"):
         for kind in ("value", "grad"):
             assert recorded.status(node, "output", kind, "output") == Status.OK
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "add_": lambda y: y.add_(1),
+    "masked_fill_": lambda y: y.masked_fill_(y > 0, 0.0),
+    "slice": lambda y: y[..., 1:].mul_(3),
+    "transpose_": lambda y: y.transpose_(0, 1),
+}
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 2, 4)], ids=["matrix", "view of the product"])
+@pytest.mark.parametrize("write", WRITES)
+def test_c01_results_that_the_loop_writes_to(write, shape):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), X.reshape(shape)
+    result = model(x)
+    written = result.clone()
+    WRITES[write](written)
+    (gradient,) = torch.autograd.grad(written.square().mean(), result)
+
+    def loss(model: nn.Module) -> Tensor:
+        y = model(x)
+        WRITES[write](y)
+        return y.square().mean()
+
+    recorded = train(model, loss)
+
+    for node in (".", "2"):
+        assert_row_holds(recorded.row(node, "output", "value", "output"), result)
+        assert_row_holds(recorded.row(node, "output", "grad", "output"), norms(gradient), rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
@@ -108,6 +139,43 @@ def test_c10_recurrent_state_tuples():
     assert {"lstm next", "lstm head"} <= edges(recorded)
     for port in ("[0]", "[1][0]", "[1][1]"):
         assert recorded.status("lstm", "output", "grad", port) == Status.OK
+
+
+RECURRENT: dict[str, tuple[Callable[[], nn.Module], list[str], bool]] = {
+    "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), ["[0]", "[1]"], False),
+    "RNN": (lambda: nn.RNN(4, 3, batch_first=True), ["[0]", "[1]"], False),
+    "projected LSTM": (lambda: nn.LSTM(4, 5, proj_size=2), ["[0]", "[1][0]", "[1][1]"], False),
+    "packed LSTM": (lambda: nn.LSTM(4, 3), ["[0].data", "[0].batch_sizes", "[1][0]", "[1][1]"], True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("name", RECURRENT)
+def test_c10_kinds_of_recurrence(name):
+    build, ports, packed = RECURRENT[name]
+    x, lengths = X.reshape(2, 3, 4), torch.tensor([2, 2, 1])
+    found: list[Tensor] = []
+
+    def forward(m: nn.Module, x: Tensor) -> Tensor:
+        result = m.rnn(pack_padded_sequence(x, lengths) if packed else x)
+        found[:] = [t for t in tensors(result) if t.is_floating_point()]
+        for tensor in found:
+            tensor.retain_grad()
+        return sum((k + 1) * t.square().sum() for k, t in enumerate(found))
+
+    def tensors(value: Any) -> list[Tensor]:
+        if value is None or isinstance(value, Tensor):
+            return [] if value is None else [value]
+        return [tensor for item in value for tensor in tensors(item)]
+
+    recorded = train(Lambda(forward, rnn=build()), lambda m: m(x))
+
+    node = recorded.node("rnn")
+    assert [port.name for port in node.outputs] == ports
+    floating = [port for port in ports if port != "[0].batch_sizes"]
+    for port, tensor in zip(floating, found, strict=True):
+        assert_row_holds(recorded.row("rnn", "output", "value", port), tensor)
+        assert_row_holds(recorded.row("rnn", "output", "grad", port), norms(tensor.grad), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
