@@ -59,6 +59,7 @@ class Steps:
         self._pid = os.getpid()
         self._missed = 0
         self._stepping = False
+        self._attempt: weakref.ref[Optimizer] | None = None
         self._within_backward = False
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._tasks: set[int] = set()
@@ -235,16 +236,13 @@ class Steps:
         """What an optimizer is about to use. Within a backward (one optimizer for each parameter saves the
         memory of gradients) only its own gradients are complete; else all are, but those of an optimizer
         that is to follow may still change."""
-        mine = self.optimizers.parameters_of(optimizer) if self._is_one_of_many(record) else None
-        if mine is not None and record.stepped:
-            record.parameters.take_again(mine)
-        only = mine if current_graph_task() is not None else None
+        # A step of the same optimizer that has not ended has raised, and is tried again.
+        again = self._attempt is not None and self._attempt() is optimizer
+        self._attempt = weakref.ref(optimizer)
+        if record.stepped or again:
+            record.parameters.take_again(self.optimizers.parameters_of(optimizer))
+        only = None if current_graph_task() is None else self.optimizers.parameters_of(optimizer)
         record.take_parameters(self._options.excluded, complete=complete, only=only)
-
-    @staticmethod
-    def _is_one_of_many(record: Record) -> bool:
-        """Whether the step that is recorded has, or may have, several optimizers."""
-        return bool(record.stepped) or current_graph_task() is not None
 
     def _to_follow(self, record: Record) -> list[Optimizer]:
         """The optimizers of the step before that have not stepped in this one, if those that have are among
@@ -266,7 +264,7 @@ class Steps:
     def _stepped_by(self, optimizer: Optimizer, *, updated: bool = True) -> None:
         record = self._recording.record
         self.optimizers.stepped()
-        self._stepping = False
+        self._stepping, self._attempt = False, None
         if record is None:
             # Several optimizers may share one step: without a forward in between, only one that has
             # already stepped begins a new one.
