@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import Lambda, X, squared
 from tensorboard.compat.proto.summary_pb2 import Summary
-from test_cases_capture import Lambda, X, squared
 from test_cases_values import Huge, Words
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
@@ -29,6 +29,14 @@ from tests.tensorboard_server import PLUGIN, Server, tensorboard_server
 CONSTANTS = {"one": 5.0, "zero": 0.0, "large": 1e6, "tiny": 1e-30, "huge": 1e300, "subnormal": 5e-310}
 ODD = ("a/b", "a b", "層", "x<y>", "#1", "%2F", "a?b&c=d", "^", "…", "new\nline", "'\"`", "__proto__")
 MODULES = 3000
+
+
+def no_time() -> float:
+    raise ZeroDivisionError("no batches yet")
+
+
+TIMES = [0.0, 0.0, 0.5, 0.25, 1, torch.tensor(1.5), no_time, math.nan, math.inf, 2.0]
+"""What a `time_log` of the user returns at each step."""
 
 
 def train(
@@ -119,6 +127,18 @@ class OddNames(nn.Module):
         return x
 
 
+def own_time(where: Path) -> None:
+    def time_of(model: nn.Module, step: int) -> Any:
+        found = TIMES[step]
+        return found() if callable(found) and not isinstance(found, Tensor) else found
+
+    model = nn.Linear(4, 3)
+    with ExplorerWriter(where) as writer:
+        writer.watch(model, "model", log_freq=1, time_log=("epoch", time_of))
+        for _ in TIMES:
+            squared(model).backward()
+
+
 def many_modules(where: Path) -> None:
     """Twenty steps of `MODULES` modules; two different ones are repeated."""
     run = Run(wide(MODULES))
@@ -153,6 +173,7 @@ def logdir(tmp_path_factory):
         )
     train(path / "long", nn.Linear(4, 3), lambda m, step: squared(m), 400, max_records=16, sample_n=5)
     many_modules(path / "many")
+    own_time(path / "time")
     return path
 
 
@@ -168,14 +189,14 @@ def server(request, logdir):
 
 
 RUNS = [
-    *("constant", "empty", "huge", "infinite", "long", "many", "nan", "sparse"),
+    *("constant", "empty", "huge", "infinite", "long", "many", "nan", "sparse", "time"),
     *("torch.bfloat16", "torch.float16"),
     *(f"odd/{name.replace('/', '')}" for name in ODD),
 ]
 
 
 def last_step(run: str) -> int:
-    steps = {"nan": 5, "infinite": 5, "empty": 4, "huge": 3, "many": 20}
+    steps = {"nan": 5, "infinite": 5, "empty": 4, "huge": 3, "many": 20, "time": len(TIMES)}
     return 384 if run == "long" else steps.get(run, 2) - 1
 
 
@@ -326,6 +347,21 @@ def test_c71_a_run_on_a_budget_is_thin_to_its_end(server):
     ]
     found = rows(server, "long", ".", "output", "value", "output")
     assert found["status"].tolist() == [Status.OK] * len(steps)
+
+
+def test_c73_a_time_axis_of_the_user_may_repeat_and_go_back(server):
+    """TensorBoard's own step never does, so no loader drops what came before."""
+    found = server.plugin("steps", run="time", model="model")
+
+    assert found["train"] == list(range(len(TIMES)))
+    assert found["unit"] == "epoch"
+    assert found["time"] == [0.0, 0.0, 0.5, 0.25, 1.0, 1.5, None, None, None, 2.0]
+    (fault,) = found["faults"]
+    assert (fault["place"], fault["error"]) == ("time_log", "ZeroDivisionError: no batches yet")
+    answer = server.get(PLUGIN + "series", run="time", model="model", node=".")
+    head, blocks = parse_series(answer.body)
+    assert (head["time"], head["unit"]) == (found["time"], "epoch")
+    assert (blocks["status"][:, 1:] != Status.NOT_RUN).all()
 
 
 @pytest.mark.parametrize("run", [f"odd/{name.replace('/', '')}" for name in ODD])
