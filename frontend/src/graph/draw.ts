@@ -3,7 +3,7 @@ import type { Theme } from '../heatmap/colours.ts'
 import { type Point, trace } from '../layout/index.ts'
 import { canvasColours, FONT } from '../theme.ts'
 import { stripeOf } from './family.ts'
-import type { Picture, PlacedBox, PlacedWire } from './picture.ts'
+import type { Area, Frame, Picture, PlacedBox, PlacedWire } from './picture.ts'
 import { type Size, type Spot, shownWorld, TEXT_SCALE, type View } from './viewport.ts'
 
 export interface Look {
@@ -15,6 +15,8 @@ export interface Look {
   /** Fill of a box where a statistic colours it. */
   readonly fill: (box: PlacedBox) => string | undefined
 }
+
+type World = ReturnType<typeof shownWorld>
 
 export const RADIUS = 8
 const [ARROW_LENGTH, ARROW_HALF] = [8, 4]
@@ -41,6 +43,7 @@ export function drawGraph(
       wire.bottom >= world.top &&
       wire.top <= world.bottom,
   )
+  const far = view.scale < FAR_SCALE
   const isLit = (wire: PlacedWire): boolean => wire.source === look.lit || wire.target === look.lit
   const plain = seen.filter((wire) => !isLit(wire))
   const lit = seen.filter(isLit)
@@ -50,27 +53,47 @@ export function drawGraph(
     [plain, colours.edge, width],
     [lit, colours.accent, width * 1.6],
   ] as const) {
-    strokeWires(context, wires, colour, thickness, view.scale < FAR_SCALE)
+    strokeWires(context, wires, colour, thickness, far)
   }
-  drawFrames(context, picture, colours.control, width)
-  if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world, view.scale < FAR_SCALE)
+  drawFrames(context, picture.frames, world, colours.control, width, far)
+  if (view.scale < TEXT_SCALE) drawBoxes(context, picture, look, world, far)
   else drawShapes(context, look.shapes ? seen : lit, look.theme)
 }
 
+const DASH = [4, 3]
+const DASH_PERIOD = 7
+
 function drawFrames(
   context: CanvasRenderingContext2D,
-  { frames }: Picture,
+  frames: readonly Frame[],
+  world: World,
   colour: string,
   thickness: number,
+  far: boolean,
 ): void {
   context.strokeStyle = colour
   context.lineWidth = thickness / 1.5
-  context.setLineDash([4, 3])
+  context.setLineDash(far ? [] : DASH)
   context.beginPath()
-  for (const { left, top, width, height, whole } of frames)
-    if (whole) context.roundRect(left, top, width, height, RADIUS * 1.5)
+  for (const frame of frames) {
+    if (!frame.whole) continue
+    const { left, top, right, bottom } = clipped(frame, world)
+    if (right > left && bottom > top) context.roundRect(left, top, right - left, bottom - top, RADIUS * 1.5)
+  }
   context.stroke()
   context.setLineDash([])
+}
+
+/** The part of a frame that is drawn instead of all of it: a side as long as ten thousand nodes has a hundred thousand
+ *  dashes. What is cut off is a whole number of dashes, so that the others stay where they are. */
+export function clipped({ left, top, width, height }: Area, world: World): World {
+  const cut = (beyond: number): number => DASH_PERIOD * Math.max(0, Math.floor(beyond / DASH_PERIOD))
+  return {
+    left: left + cut(world.left - left),
+    top: top + cut(world.top - top),
+    right: left + width - cut(left + width - world.right),
+    bottom: top + height - cut(top + height - world.bottom),
+  }
 }
 
 function strokeWires(
@@ -85,7 +108,7 @@ function strokeWires(
   context.lineWidth = thickness
   context.lineJoin = 'round'
   for (const kind of ['gradient', 'data'] as const) {
-    context.setLineDash(kind === 'data' ? [5, 4] : [])
+    context.setLineDash(kind === 'data' && !far ? [5, 4] : [])
     context.beginPath()
     for (const wire of wires) {
       if (wire.kind !== kind) continue
@@ -168,7 +191,7 @@ function drawBoxes(
   context: CanvasRenderingContext2D,
   picture: Picture,
   look: Look,
-  world: ReturnType<typeof shownWorld>,
+  world: World,
   far: boolean,
 ): void {
   const colours = canvasColours(look.theme)

@@ -18,7 +18,8 @@ export interface PlacedWire extends Wire {
   readonly bottom: number
 }
 
-interface Area {
+/** A rectangle by its upper left corner. */
+export interface Area {
   readonly left: number
   readonly top: number
   readonly width: number
