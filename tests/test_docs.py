@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import wandb
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -52,6 +53,7 @@ def readers_names() -> dict[str, object]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_python_block_runs(page, readers_names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    wandb.teardown()  # it reads the environment once
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     with socket.socket() as free:
