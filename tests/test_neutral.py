@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from models import CASES
+from models_field import FIELD
 from models_layouts import LAYOUTS
 from models_transformers import TRANSFORMERS
 from models_values import VALUES
@@ -33,6 +34,7 @@ MODELS: dict[str, Build] = {
     **{name: case.build for name, case in CASES.items()},
     **VALUES,
     **LAYOUTS,
+    **FIELD,
     **TRANSFORMERS,
 }
 OLD_TORCH = pytest.mark.filterwarnings("default")  # some models are about its older features
