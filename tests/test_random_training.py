@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from gradients import assert_gradients_of_twin, cloned
 from hypothesis import HealthCheck, given, settings
 from models import mean_square
 from neutrality import train
 from oracle import tensors
 from random_models import CHANGING, OPERATIONS, SHAPE, Leaf, Program, Statement, build, call, programs
-from recording import norms, read_back
+from recording import read_back
 from torch import Tensor, nn
 
-from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter
 
 EXAMPLES = settings(
@@ -93,50 +92,6 @@ def without_sharing(program: Program, made: dict[int, Program | Leaf]) -> Progra
     return made.setdefault(id(program), result)
 
 
-Found = dict[tuple[str, int, str, int], Tensor]
-
-
-def cloned(model: nn.Module) -> Found:
-    """Make each module clone what enters and leaves it, so that each has tensors of its own. Gives their
-    gradients by (path, number of the call, group, port), filled by the backward."""
-    found: Found = {}
-    calls: Counter[str] = Counter()
-    running: list[tuple[str, int]] = []
-
-    def clones(value: Any, call: tuple[str, int], group: str, count: list[int]) -> Any:
-        if isinstance(value, Tensor):
-            key = (*call, group, count[0])
-            count[0] += 1
-            copy = value.clone()
-            if not copy.requires_grad:
-                return value
-            copy.register_hook(lambda g: found.__setitem__(key, g.clone()))
-            return copy
-        if isinstance(value, (tuple, list)):
-            return type(value)(clones(item, call, group, count) for item in value)
-        if isinstance(value, dict):
-            return {key: clones(item, call, group, count) for key, item in value.items()}
-        if dataclasses.is_dataclass(value):
-            parts = [clones(getattr(value, f.name), call, group, count) for f in dataclasses.fields(value)]
-            return type(value)(*parts)
-        return value
-
-    for path, module in model.named_modules():
-
-        def before(_m: nn.Module, args: Any, kwargs: Any, path: str = path) -> Any:
-            running.append((path, calls[path]))
-            calls[path] += 1
-            count = [0]
-            return clones(args, running[-1], "input", count), clones(kwargs, running[-1], "input", count)
-
-        def after(_m: nn.Module, args: Any, result: Any) -> Any:
-            return clones(result, running.pop(), "output", [0])
-
-        module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(after)
-    return found
-
-
 @EXAMPLES
 @given(programs())
 def test_random_gradients_are_those_of_a_cloned_twin(program):
@@ -161,28 +116,4 @@ def test_random_gradients_are_those_of_a_cloned_twin(program):
             assert watch.faults.list() == []
         recorded = read_back(folder)
 
-    calls: Counter[str] = Counter()
-    compared = 0
-    for node in recorded.graph.nodes:
-        path = recorded.graph.modules[node.module].path
-        if "not called through __call__" in node.notes:
-            continue
-        number = calls[path]
-        calls[path] += 1
-        for group, ports in (("input", node.inputs), ("output", node.outputs)):
-            for index, port in enumerate(ports):
-                row = recorded.row(node.id, group, "grad", port.name)
-                gradient = truth.get((path, number, group, index))
-                where = (node.id, group, port.name)
-                if gradient is None:
-                    assert row["status"] != Status.OK or row["max"] == 0, where
-                    continue
-                wanted = norms(gradient)
-                if row["status"] != Status.OK:
-                    assert not wanted.any(), where
-                    continue
-                tolerance = 1e-5 * float(wanted.max()) + 1e-7
-                assert row["max"] == pytest.approx(float(wanted.max()), abs=tolerance), where
-                assert row["mean"] == pytest.approx(float(wanted.mean()), abs=tolerance), where
-                compared += 1
-    assert compared
+    assert assert_gradients_of_twin(recorded, truth)
