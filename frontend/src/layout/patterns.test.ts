@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { fold } from './fold.ts'
 import { acyclic, chained, ends, gradient, siblings } from './letters.ts'
 import { patternsOf } from './patterns.ts'
+import type { LayoutEdge } from './types.ts'
 import { unitsOf } from './units.ts'
 
 describe('patterns', () => {
@@ -59,10 +60,19 @@ describe('patterns', () => {
     const edges = [...chained(block(8)), gradient('1', 'x'), gradient('x', '14')]
     const { closed } = fold([...siblings(block(8)), { id: 'x', signature: 'x' }], edges)
 
-    expect(closed).toMatchObject([
-      { id: 'pattern:0', parts: 4 },
-      { id: 'pattern:12', parts: 4 },
-    ])
+    expect(closed.map(({ id, parts }) => [id, parts])).toEqual([['pattern:12', 4]])
+  })
+
+  it('may all be given the same from outside, but not each its own, as in a U-Net', () => {
+    const both = [...siblings(block(4)), ...['w', 'x', 'y', 'z'].map((id) => ({ id, signature: id }))]
+    const fed = (sources: string) => [...sources].map((source, i) => gradient(source, `${3 * i + 1}`))
+    const skips = (targets: string) => [...targets].map((target, i) => gradient(`${3 * i + 1}`, target))
+    const folds = (more: LayoutEdge[]) => fold(both, [...chained(block(4)), ...more]).closed
+
+    expect(folds(fed('wwww'))).toMatchObject([{ id: 'pattern:0', parts: 4 }])
+    expect(folds(skips('wwww'))).toMatchObject([{ id: 'pattern:0', parts: 4 }])
+    expect(folds(fed('wxyz'))).toEqual([])
+    expect(folds(skips('wxyz'))).toEqual([])
   })
 
   it('are a stack in an open container of unlike things, unless that was opened by hand', () => {

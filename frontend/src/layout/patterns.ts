@@ -13,7 +13,9 @@ export interface Repetition {
 
 /** Stretches of `units` (in execution order) whose kinds repeat with a period of two or more, the shortest that fits,
  *  and whose data flow is a chain of the pattern: all edges between them lead within a repeat or to the next one, the
- *  same in each, and no way leads from the stretch past other units back into it. `taken` are in none. */
+ *  same in each; others come from the same units outside, and lead to the same, apart from the first and last repeat;
+ *  and no way leads from the stretch past other units back into it. So the skips of a U-Net, each of which leads
+ *  elsewhere, keep it apart. `taken` are in none. */
 export function patternsOf(
   units: readonly Unit[],
   kinds: ReadonlyMap<Unit, number>,
@@ -68,6 +70,14 @@ function repeatsFrom(
         return within.map((source) => (places.get(unit) as number) - (places.get(source) as number)).sort()
       })
       .join(';')
+  /** Which units outside a repeat's ones come from, or lead to. */
+  const outside = (repeat: number, side: 'from' | 'to'): string =>
+    partOf(repeat)
+      .map((unit) => {
+        const others = unit[side].filter((other) => !lies(other, from, end))
+        return others.map((other) => places.get(other)).sort()
+      })
+      .join(';')
   const none = ';'.repeat(period - 1)
   const inner = sources(0, from, startOf(1))
   const step = sources(1, from, startOf(1))
@@ -79,6 +89,8 @@ function repeatsFrom(
       sources(repeat, before, start) === step &&
       sources(repeat, from, before) === none &&
       sources(repeat, after, end) === none &&
+      outside(repeat, 'from') === outside(1, 'from') &&
+      outside(repeat - 1, 'to') === outside(0, 'to') &&
       partOf(repeat).every(({ from }) => from.some((source) => lies(source, before, after))) &&
       partOf(repeat - 1).every(({ to }) => to.some((target) => lies(target, before, after)))
     )

@@ -8,6 +8,8 @@ import type { Picture } from '../graph/picture.ts'
 import { centreOn, type Size, toWorld, type View } from '../graph/viewport.ts'
 
 const MAP: Size = { width: 116, height: 148 }
+/** In a narrower pane it would lie over the nodes. */
+const LEAST_PANE = 400
 
 export interface MinimapProps {
   readonly picture: Picture
@@ -36,7 +38,7 @@ export function Minimap({ picture, view, pane, look }: MinimapProps): JSX.Elemen
           now.y > -8 &&
           now.x + picture.width * now.scale < size.width + 8 &&
           now.y + picture.height * now.scale < size.height + 8
-        map.current.hidden = whole || size.width < 260
+        map.current.hidden = whole || size.width < LEAST_PANE
         const { x, y, width, height } = minimapFrame(picture, now, size, MAP)
         Object.assign(frame.current.style, {
           transform: `translate(${x}px, ${y}px)`,
