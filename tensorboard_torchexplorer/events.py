@@ -207,7 +207,7 @@ def decode_health(payload: bytes) -> npt.NDArray[np.float32]:
         raise DecodeError("a health record has the wrong length")
     planes = np.frombuffer(data, np.uint8).reshape(statistics, 2, nodes)
     bits = planes[:, 0].astype(np.uint32) << 16 | planes[:, 1].astype(np.uint32) << 24
-    return bits.T.copy().view(np.float32)
+    return bits.view(np.float32).T
 
 
 def _checked(model: str) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import zlib
 
 import fsspec
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer import events, schema_json
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import HEALTH, Status
 from tests.plugin_client import Loaded
@@ -95,6 +96,27 @@ class TestWhatWasWritten:
         index = next(i for i, s in enumerate(model.graph.series) if s.node == 1)
         assert head["steps"] == model.history().steps.tolist()
         np.testing.assert_array_equal(blocks["max"][0], model.history().rows(index)["max"])
+
+    def test_c73_a_run_that_a_later_version_of_the_package_resumed(self, tmp_path, monkeypatch):
+        first, second = Run(small(layers=2)), Run(small(layers=3), session="two", seed=1)
+        with monkeypatch.context() as earlier, SummaryWriter(tmp_path) as writer:
+            earlier.setattr(events, "encode_graph", lambda graph: zlib.compress(schema_json.dumps(graph)))
+            write(writer, first, range(5))
+        time.sleep(1.1)
+        with SummaryWriter(tmp_path) as writer:
+            write(writer, second, range(3, 6))
+
+        model = read(tmp_path)["."]["model"]
+
+        assert (model.graph.nodes, model.graph.series) == (second.graph.nodes, second.graph.series)
+        assert {*model.graph.edges} == {*first.graph.edges, *second.graph.edges}
+        assert (model.history().steps.tolist(), model.restarts) == ([*range(6)], [3])
+        place = model.graph.series.index(next(s for s in second.graph.series if s.node == 3))
+        assert (model.history().rows(place)["status"] == 0).tolist() == [False] * 3 + [True] * 3
+        shared = model.history().rows(0)
+        for step in range(6):
+            run = first if step < 3 else second
+            assert shared["mean"][step] == run.record(step).shards[0]["mean"][0]
 
 
 class TestErrors:
