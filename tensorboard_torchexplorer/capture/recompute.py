@@ -9,6 +9,7 @@ that began after that node's sequence number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from .leaves import argument_leaves, result_leaves
 from .private import (
     current_autograd_node,
     current_graph_task,
+    forward_hooks,
     node_sequence,
     queue_backward_callback,
     sequence_number,
@@ -56,7 +58,7 @@ class Recompute:
         self._outputs: Ports = {}
         self._modules = list(ByModule((call.module, None) for call in hidden))
         self._tasks: set[int] = set()
-        self._handles: list[Any] = []
+        self._hooks = ExitStack()
 
     def begin(self) -> None:
         """Called inside a backward, at its first hook: puts hooks on the modules until it ends. Not from
@@ -66,12 +68,8 @@ class Recompute:
             return
         self._tasks.add(task)
         queue_backward_callback(lambda: self._end(task))
-        if self._handles:
-            return
-        for module in self._modules:
-            before = nn.Module.register_forward_pre_hook(module, self._before, with_kwargs=True)
-            after = nn.Module.register_forward_hook(module, self._after, with_kwargs=True, always_call=True)
-            self._handles += [before, after]
+        if len(self._tasks) == 1:  # else this is the backward of a part, inside of another
+            self._hooks.enter_context(forward_hooks(self._modules, self._before, self._after))
 
     def _end(self, task: int) -> None:
         self._tasks.discard(task)
@@ -81,9 +79,7 @@ class Recompute:
     def _unhook(self) -> None:
         leave_out(self)  # an exception may have cut a part short
         self._stack = []
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._hooks.close()
 
     def results(self) -> dict[PortKey, list[Any]]:
         """The measurements of each port that a gradient reached, see `Tap.results`."""
