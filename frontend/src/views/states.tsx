@@ -15,7 +15,7 @@ export function Failure({ what, text, retry, floating, quiet }: FailureProps): J
   return (
     <div class={`failure ${floating ? 'floating' : quiet ? 'quiet' : ''}`} role="alert">
       <p>
-        {!quiet && <strong>{what}. </strong>}
+        {!quiet && <strong>{what}: </strong>}
         {text}
       </p>
       <button type="button" class="button" onClick={retry}>

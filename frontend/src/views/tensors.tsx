@@ -47,14 +47,7 @@ export function Tensors({ loaded, width, height }: TensorsProps): JSX.Element {
         <section key={title} class="tensor-group">
           <h3>{title}</h3>
           {tensors.map((tensor) => (
-            <Tensor
-              key={tensor.name}
-              title={title}
-              tensor={tensor}
-              grad={grad}
-              width={width}
-              height={height}
-            />
+            <Tensor key={tensor.name} title={title} tensor={tensor} {...{ grad, width, height }} />
           ))}
         </section>
       ))}
