@@ -3,12 +3,11 @@
  *  First a table of one cold run of each graph: what a user waits for who opens a level. It counts the CPU time of
  *  the whole process, compiler threads included. Then warm runs against dagre. Goals: the thirteen model graphs
  *  below 60 ms together, each large graph below 500 ms. */
-import dagre from '@dagrejs/dagre'
 import { bench, describe } from 'vitest'
-import { largeGraphs, modelGraphs, type SampleGraph } from '../src/layout/graphs.ts'
+import { byDagre } from '../src/layout/dagre.ts'
+import { largeGraphs, modelGraphs } from '../src/layout/graphs.ts'
 import { layout } from '../src/layout/layout.ts'
 import { crossings } from '../src/layout/quality.ts'
-import type { Point } from '../src/layout/types.ts'
 
 const models = modelGraphs()
 const large = largeGraphs()
@@ -57,16 +56,3 @@ for (const { name, nodes, edges } of large)
       { iterations: 5, time: 0 },
     )
   })
-
-function byDagre({ nodes, edges }: SampleGraph): { source: string; target: string; points: Point[] }[] {
-  const graph = new dagre.graphlib.Graph({ multigraph: true })
-  graph.setGraph({})
-  for (const { id, width, height } of nodes) graph.setNode(id, { width, height })
-  edges.forEach(({ source, target }, i) => {
-    graph.setEdge(source, target, {}, `${i}`)
-  })
-  dagre.layout(graph)
-  return graph
-    .edges()
-    .map((edge) => ({ source: edge.v, target: edge.w, points: graph.edge(edge).points ?? [] }))
-}
