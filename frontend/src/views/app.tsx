@@ -12,7 +12,6 @@ import { GraphPane } from './graph.tsx'
 import { Header } from './header.tsx'
 import { extras, withExtras } from './later.ts'
 import { ProbeTip } from './probe.tsx'
-import { Search } from './search.tsx'
 import { Failure, NoRuns, Waiting } from './states.tsx'
 import { moveStep, Timeline } from './timeline.tsx'
 
@@ -47,9 +46,9 @@ function Explorer(): JSX.Element {
   const close = (): void => {
     open.value = null
   }
-  const help = (): void => {
+  const show = (dialog: 'search' | 'help'): void => {
     void withExtras(store, () => {
-      open.value = 'help'
+      open.value = dialog
     })
   }
   useEffect(() => {
@@ -59,10 +58,10 @@ function Explorer(): JSX.Element {
         'input:not([type=range]):not([type=checkbox]):not([type=radio]), select, textarea',
       )
       const control = event.ctrlKey || event.metaKey
-      if (control && event.key.toLowerCase() === 'k') open.value = 'search'
+      if (control && event.key.toLowerCase() === 'k') show('search')
       else if (typing || control || event.altKey) return
-      else if (event.key === '/') open.value = 'search'
-      else if (event.key === '?') help()
+      else if (event.key === '/') show('search')
+      else if (event.key === '?') show('help')
       else if (event.key === '[') moveStep(store, -1)
       else if (event.key === ']') moveStep(store, 1)
       else return
@@ -72,12 +71,12 @@ function Explorer(): JSX.Element {
     return () => window.removeEventListener('keydown', keys)
   }, [])
   const problem = store.entry.value?.problem ?? ''
-  const Help = extras.value?.Help
+  const { Help, Search } = extras.value ?? {}
   return (
     <div class="app">
       <Header
-        onSearch={() => (open.value = 'search')}
-        onHelp={help}
+        onSearch={() => show('search')}
+        onHelp={() => show('help')}
         onSaveGraph={(kind) => withExtras(store, ({ saveGraph }) => saveGraph(store, kind))}
       />
       <RunsFailure />
@@ -89,7 +88,7 @@ function Explorer(): JSX.Element {
         <Panes />
       )}
       <Timeline />
-      {open.value === 'search' && <Search onClose={close} />}
+      {open.value === 'search' && Search && <Search onClose={close} />}
       {open.value === 'help' && Help && <Help onClose={close} />}
       <ProbeTip />
       <Ghost />

@@ -1,4 +1,4 @@
-/** Help, tables and files to save: what the first view does not need, and may be fetched with its first use. */
+/** Search, help, tables and files to save: what the first view does not need, and may be fetched with its first use. */
 import { signal } from '@preact/signals'
 import { message } from '../state/resource.ts'
 import type { Store } from '../state/store.ts'
