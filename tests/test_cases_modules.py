@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from cases import Lambda, Pair, X, edges, modules, observed, squared, train
-from recording import assert_row_holds, norms
+from recording import assert_row_holds, norms, record
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
+from tensorboard_torchexplorer.capture.survey import split_extra
 from tensorboard_torchexplorer.schema import Status
+from tensorboard_torchexplorer.writer import ExplorerWriter
 
 
 def pruned(layer: nn.Linear) -> nn.Linear:
@@ -333,3 +335,47 @@ def test_c21_lists_of_parameters_are_no_calls_that_were_missed():
     assert recorded.node("gains").notes == recorded.node("by_name").notes == []
     assert_row_holds(recorded.row("gains", "param", "grad", "1"), wanted[0])
     assert recorded.status("by_name", "param", "value", "shift") == Status.OK
+
+
+def replaced(model: nn.Sequential) -> None:
+    model[2] = nn.Linear(4, 9)
+
+
+def inserted(model: nn.Sequential) -> None:
+    model.insert(1, nn.Linear(4, 4, bias=False))
+
+
+def wrapped(model: nn.Sequential) -> None:
+    model[0] = nn.Sequential(model[0], nn.Tanh())
+
+
+@pytest.mark.parametrize("change", [replaced, inserted, wrapped])
+def test_modules_that_others_take_the_place_of(change):
+    """What is shown of a path is what stands there now."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    gradients: dict[str, Tensor] = {}
+
+    def run(writer: ExplorerWriter) -> None:
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        for step in range(3):
+            if step == 1:
+                change(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.zero_grad()
+            squared(model).backward()
+            gradients.update({name: p.grad.clone() for name, p in model.named_parameters()})
+            optimizer.step()
+        assert watch.faults.list() == []
+
+    recorded = record(run)
+
+    found = modules(recorded)
+    for path, module in model.named_modules():
+        assert found[path].class_name == type(module).__name__, path
+        assert found[path].extra == split_extra(module.extra_repr()), path
+        now = {name: list(parameter.shape) for name, parameter in module.named_parameters(recurse=False)}
+        assert now.items() <= {p.name: p.shape for p in found[path].parameters}.items()
+    for name, gradient in gradients.items():
+        path, _, leaf = name.rpartition(".")
+        if name in dict(model.named_parameters()):
+            assert_row_holds(recorded.row(path, "param", "grad", leaf), gradient)

@@ -6,6 +6,7 @@ written stays true for the whole run.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -69,6 +70,8 @@ class GraphBuilder:
         self._first_node: dict[str, int] = {}
         self._parameters: dict[int, tuple[tuple[tuple[str, int, bool], ...], dict[str, int]]] = {}
         self._outdated: set[str] = set()
+        self._surveyed: weakref.ref[Survey] | None = None
+        self._objects: dict[str, tuple[int, type[nn.Module]]] = {}
         self._shard, self._row = 0, 0
         # By node, module and group, see `schema.Series`.
         self._histories: dict[tuple[int, int, Group], Histories] = {}
@@ -114,6 +117,7 @@ class GraphBuilder:
     def add_calls(self, calls: list[Call], survey: Survey) -> dict[int, int]:
         """Add the calls of one forward, with their links if it was traced. Returns call index -> node
         index; calls below the depth limit are missing."""
+        self._compare(survey)
         depth: dict[Call, int] = {}
         found: dict[int, int] = {}
         cut: dict[int, int] = {}
@@ -137,6 +141,7 @@ class GraphBuilder:
         """Nodes for modules that own parameters but have never been seen called, below the nearest
         ancestor that has: their weights are used by other means (`.forward()`, a fused kernel). Where there
         was something to call, they and their children get a note."""
+        self._compare(survey)
         for module, path in survey.paths.items():
             if path in self._first_node:
                 continue
@@ -174,6 +179,18 @@ class GraphBuilder:
     def was_called(self, path: str) -> bool:
         """Whether any forward has called the module of that path."""
         return path in self._first_node
+
+    def _compare(self, survey: Survey) -> None:
+        """Note which modules stand in the place of others, or have become something else."""
+        if self._surveyed is not None and self._surveyed() is survey:
+            return
+        self._surveyed = weakref.ref(survey)
+        for module, path in survey.paths.items():
+            now = (id(module), type(module))
+            before = self._objects.get(path, now)
+            self._objects[path] = now
+            if now != before and path in self.module_of:
+                self._outdated.add(path)
 
     def add_module(self, module: nn.Module, survey: Survey) -> int:
         """The index of a module's entry, new or brought up to date."""
