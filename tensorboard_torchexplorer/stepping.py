@@ -44,7 +44,7 @@ class Follower(Protocol):
 _FOLLOWERS: weakref.WeakSet[Any] = weakref.WeakSet()
 """They look at parameters, so they are told out of sight of the user's function modes and subclasses."""
 
-_STEP: CodeType = Optimizer.profile_hook_step(lambda: None).__code__
+_STEP: CodeType | None = getattr(Optimizer.profile_hook_step(lambda: None), "__code__", None)
 """The code that torch puts around the step of each class of optimizers."""
 
 _UNDO: list[Callable[[], None]] = []

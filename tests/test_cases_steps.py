@@ -141,26 +141,38 @@ def test_c36_frozen_and_missing_gradients():
     assert recorded.status("frozen", "output", "grad", "output") == Status.REQUIRES_NONE
 
 
-def test_c42_lbfgs():
-    model = nn.Linear(4, 3)
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_c42_lbfgs(search):
+    """A record holds the first forward of its step, the parameters before it, the last gradients of it."""
+    model, before, after, forwards = nn.Linear(4, 3), [], [], []
 
     def run(writer: ExplorerWriter) -> None:
-        writer.watch(model, log_freq=1, sample_n=None)
-        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=5, line_search_fn="strong_wolfe")
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=5, line_search_fn=search)
 
         def closure() -> Tensor:
             optimizer.zero_grad()
-            loss = model(X).square().mean()
+            out = model(X)
+            forwards[-1].append(out.detach())
+            loss = out.square().mean()
             loss.backward()
             return loss
 
-        for _ in range(2):
+        for step in range(3):
+            before.append(model.weight.detach().clone())
+            forwards.append([])
             optimizer.step(closure)
+            after.append(model.weight.grad.clone())
+            assert watch.step == step + 1
 
     recorded = record(run)
 
-    assert recorded.steps == [0, 1]
-    assert recorded.history.infos[0].forwards > 1
+    assert recorded.steps == [0, 1, 2]
+    for step in range(3):
+        assert recorded.history.infos[step].forwards == len(forwards[step]) > 1
+        assert_row_holds(recorded.row("", "param", "value", "weight", step), before[step])
+        assert_row_holds(recorded.row("", "param", "grad", "weight", step), after[step])
+        assert_row_holds(recorded.row(".", "output", "value", "output", step), forwards[step][0])
 
 
 class OwnState(nn.Linear):
