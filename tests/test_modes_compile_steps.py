@@ -16,6 +16,8 @@ from tests.recording import Key, assert_row_holds, read_back
 
 pytestmark = WARNINGS
 
+TORCH = torch.torch_version.TorchVersion(torch.__version__)
+
 
 @pytest.fixture(autouse=True)
 def fresh():
@@ -162,7 +164,8 @@ def test_a_training_step_compiled_as_a_whole(function, every, tmp_path):
         results[watch] = losses, set(backend.sizes), sum(counters["graph_break"].values())
     seen = read_back(str(tmp_path / "True"))
 
-    assert results[True][0] == results[False][0]
+    # Torch 2.6 computes a compiled step another way than an eager one, also where nobody watches.
+    assert results[True][0] == pytest.approx(results[False][0], rel=1e-6 if TORCH < "2.13" else 0, abs=0)
     for key in (Key("head", "output", "grad", "output"), Key("head", "param", "grad", "weight")):
         assert set(seen.series[key]["status"]) == {Status.OK}
     if function is accumulated:  # each backward counts, or from torch 2.15 on each step
