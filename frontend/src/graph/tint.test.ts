@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { HEALTH, type Health, VERSION } from '../schema.ts'
+import { COLOURS } from '../theme.ts'
 import { STATS, tintOf } from './tint.ts'
 
 function health(overrides: Partial<Health>): Health {
@@ -44,6 +45,14 @@ describe('the colour', () => {
   it('exists where all values are equal or none is known', () => {
     expect(tintOf(health({ low: 2, high: 2 })).fill(2, 'light')).toMatch(/^rgb\(/)
     expect(tintOf(health({ low: null, high: null })).fill(2, 'light')).toMatch(/^rgb\(/)
+  })
+
+  it('of a count of none is none', () => {
+    const tint = tintOf(health({ stat: 'nonfinite', low: 0, high: 8 }))
+    for (const theme of ['light', 'dark'] as const) {
+      expect(tint.fill(0, theme)).toBe(COLOURS[theme].surface)
+      expect(tint.fill(1, theme)).toMatch(/^rgb\(/)
+    }
   })
 
   it('of a share spans 0 to 1 whatever occurred', () => {

@@ -3,6 +3,7 @@ import * as format from '../format.ts'
 import { colourTable, cssColour, FAINTEST, type Ink, type Theme } from '../heatmap/colours.ts'
 import type { Health } from '../schema.ts'
 import type { Stat } from '../state/link.ts'
+import { COLOURS } from '../theme.ts'
 import type { Box } from './scene.ts'
 
 /** What a statistic is called, what it says, and how its values are spread over the colours. */
@@ -114,6 +115,8 @@ export function tintOf(health: Health): Tint {
     high,
     value: (node) => values.get(node),
     fill: (value, theme) => {
+      // None of what is counted is no tint at all: the faintest would look like a few.
+      if (words.scale === 'count' && value === 0) return COLOURS[theme].surface
       const entry = FAINTEST + shareOf(words, value, low, high) * (STRONGEST[theme] - FAINTEST)
       return cssColour(colourTable(words.ink, theme)[Math.round(entry)] as number)
     },
