@@ -307,6 +307,20 @@ def test_c21_modules_that_are_not_registered(name):
     assert_row_holds(recorded.row(paths[1], "param", "grad", "weight"), wanted[0])
 
 
+class Key:
+    def __repr__(self) -> str:
+        raise AssertionError("nobody asks for this text")
+
+
+def test_c21_the_keys_of_other_things_are_not_written_out():
+    model = nn.Linear(4, 4)
+    model.cache = {Key(): [torch.ones(2)], "deeper": {Key(): nn.Parameter(torch.ones(3))}}
+
+    recorded = train(model)
+
+    assert list(modules(recorded)) == [""]
+
+
 def test_c21_what_a_module_is_a_part_of_is_not_taken_for_its_own():
     child = nn.Linear(4, 4)
     outer = nn.Sequential(child, nn.Linear(4, 2))

@@ -138,17 +138,18 @@ def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, value in vars(module).items():
         if name in _OWN_ATTRIBUTES:
             continue
-        todo = deque([(name, value)])
+        todo: deque[tuple[tuple[Any, ...], Any]] = deque([((), value)])
         visits = 0
         while todo and visits < MAX_VISITS:
-            place, value = todo.popleft()
+            keys, value = todo.popleft()
             visits += 1
             if isinstance(value, nn.Module):
                 if all(below is not module for below in value.modules()):
-                    yield place, value
+                    # Only now: to write out a key, a tensor say, may take long or run code of the user.
+                    yield "".join([name, *(f"[{key!r}]".replace(".", "_") for key in keys)]), value
             elif isinstance(value, PLAIN_CONTAINERS):
                 room = MAX_VISITS - len(todo)
-                todo += [(f"{place}[{key!r}]".replace(".", "_"), item) for key, item in _items(value, room)]
+                todo += [((*keys, key), item) for key, item in _items(value, room)]
 
 
 def _items(container: Any, most: int) -> Iterator[tuple[Any, Any]]:
