@@ -184,15 +184,17 @@ def _series(subject: Plain) -> int:
 
 
 def memory(rounds: int) -> None:
-    """Peak resident memory, each in a process of its own."""
+    """Peak resident memory, each in processes of its own: the median of three, since what the allocator keeps
+    varies by tens of MiB."""
     kinds = [Plain, Explorer, ExplorerExact, Original, Wandb, ByHand]
     rows = []
     for name in MODELS:
         peaks = []
         for kind in kinds:
             command = [sys.executable, __file__, "--peak", name, kind.__name__]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            peaks.append(float(run.stdout.split()[-1]) if run.returncode == 0 else float("nan"))
+            runs = [subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(3)]
+            found = [float(run.stdout.split()[-1]) for run in runs if run.returncode == 0]
+            peaks.append(statistics.median(found) if found else float("nan"))
         rows.append([name, f"{peaks[0]:.0f}", *(f"{peak - peaks[0]:+.0f}" for peak in peaks[1:])])
     table("Peak memory, MiB: plain, and over plain", ["", *(kind.name for kind in kinds)], rows)
 
