@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .capture.leaves import result_leaves
 from .capture.private import beneath, quiet
@@ -248,6 +249,10 @@ def _plain_parts(tensor: Tensor) -> Iterator[Tensor]:
     to_local = getattr(tensor, "to_local", None)
     if to_local is not None:
         yield from _plain_parts(to_local())
+    elif is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        for name in names:
+            yield from _plain_parts(getattr(tensor, name))
     elif tensor.is_nested:
         for part in tensor.unbind():
             yield from _plain_parts(part)

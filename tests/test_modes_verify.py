@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tensorboard_torchexplorer import ExplorerWriter, verify
 from tensorboard_torchexplorer.capture.values import ValueObserver
+from tensorboard_torchexplorer.selftest import _digest
 from tests.recording import read_back
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(7))
@@ -53,6 +55,28 @@ def test_options_reach_the_watch():
     assert verify(model(), loss_of, exact=True, sample_n=None, root_input_grad=True).identical
     with pytest.raises(ValueError, match="bins=0"):
         verify(model(), loss_of, bins=0)
+
+
+class Twofold(nn.Module):
+    """Holds a tensor that wraps two others, as quantized weights do."""
+
+    def __init__(self, second: float) -> None:
+        super().__init__()
+        weight = torch.arange(64.0).reshape(8, 8)
+        self.scale = nn.Parameter(TwoTensor(weight, weight * second), requires_grad=False)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(x * self.scale.a.sum())
+
+
+def test_tensors_that_wrap_others_are_compared_by_what_is_in_them():
+    """A wrapper itself lets hardly any operator read it."""
+    assert _digest(Twofold(1.0).scale) == _digest(Twofold(1.0).scale)
+    assert _digest(Twofold(1.0).scale) != _digest(Twofold(2.0).scale)
+
+    report = verify(Twofold(1.0), loss_of)
+    assert (report.identical, report.faults) == (True, [])
 
 
 def test_nothing_of_the_caller_is_changed():
