@@ -67,6 +67,18 @@ test.describe('a container that is never called', () => {
   })
 })
 
+test('several kinds of modules in turn are one stack, which unfolds and folds again', async ({ bare }) => {
+  await bare.open({ run: 'with layers in turn', model: 'model' })
+  const stack = bare.node('0 … 9')
+  await expect(stack).toContainText('5 × (Linear, Tanh)')
+  await expect(bare.frame.locator('.node')).toHaveCount(3)
+  await stack.click()
+  await expect(bare.node('0')).toBeFocused()
+  await expect(bare.node('4')).toBeVisible()
+  await bare.frame.getByRole('button', { name: 'Fold 0 … 9' }).click()
+  await expect(stack).toBeFocused()
+})
+
 test('a level of 2,000 is usable: folded, in slices, and all at once', async ({ bare, page }) => {
   await bare.open(LARGE)
   await expect(bare.node('0 … 1999')).toContainText('Linear ×2000')

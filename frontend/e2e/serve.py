@@ -92,6 +92,8 @@ def main() -> None:
         with SummaryWriter(logdir / "very large", max_queue=1000) as writer:
             records.write(writer, records.Run(record_graphs.small(layers=2000)), range(1))
         train(logdir / "with groups", Grouped())
+        layers = (layer for _ in range(5) for layer in (nn.Linear(8, 8), nn.Tanh()))
+        train(logdir / "with layers in turn", nn.Sequential(*layers))
         live = records.Run(record_graphs.resnet(), seed=5)
         steps = count()
         with (
