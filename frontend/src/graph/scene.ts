@@ -186,7 +186,7 @@ export function badgesOf(node: LevelNode, steps: number): Badge[] {
 }
 
 const FLAGS: Readonly<Record<string, string>> = {
-  unregistered: 'held in a plain list or dict: the optimizer and state_dict can’t see it',
+  unregistered: 'not a registered submodule: the optimizer and state_dict can’t see it',
   excluded: 'excluded by the watch options: nothing is recorded',
   scripted: 'a TorchScript module: its inside can’t be observed',
 }
