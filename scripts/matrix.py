@@ -77,9 +77,9 @@ class Combination:
 # TensorBoard before 2.21 needs pkg_resources, which setuptools 82 no longer has.
 _OLD = ("setuptools<81",)
 
-# Tests that speak of what torch 2.6 does not have: the text of BatchNorm, float4, fully_shard on a CPU. And what
-# we can't keep there: torch.export of a watched model fails (docs/troubleshooting.md), and a dispatch mode around
-# the training sees two more calls of detach on a logged step.
+# Tests that speak of what torch 2.6 does not have: the text of BatchNorm, float4, fully_shard on a CPU. And
+# what can't be kept there: torch.export of a watched model fails (docs/troubleshooting.md), and a dispatch
+# mode around the training sees two more calls of detach on a logged step.
 _NEWER = (
     "tests/test_end_to_end.py::test_the_graph_has_exactly_the_edges_of_the_forward",
     "tests/test_modes_distributed.py",
