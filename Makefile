@@ -26,7 +26,8 @@ DEMO_STEPS ?=
 DEMO_SERVE ?= 1
 
 RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most of torch and transformers never are.
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 FIND_CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
 STATIC := tensorboard_torchexplorer/static
