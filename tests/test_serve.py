@@ -35,7 +35,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return answer.status == 200
-    except urllib.error.URLError:
+    except OSError:  # it refuses, or is ending
         return False
 
 
