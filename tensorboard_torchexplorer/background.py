@@ -19,7 +19,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from tensorboard_torchexplorer.record_file import ClosedError, WriteError, flush_file, write_values
+from tensorboard_torchexplorer.record_file import (
+    ClosedError,
+    WriteError,
+    flush_file,
+    flush_open,
+    write_values,
+)
 
 MAX_BYTES = 64 << 20
 FLUSH_SECONDS = 3.0
@@ -75,6 +81,7 @@ class Background:
         self._warned: set[str] = set()
         self._thread: threading.Thread | None = None
         self._unflushed = False
+        self._file: Any = None
 
     def submit(self, task: Task, nbytes: int) -> bool:
         """Queues a task that keeps `nbytes` of memory alive. Returns at once; False if it won't be run."""
@@ -149,6 +156,7 @@ class Background:
         if writer is not None:
             weakref.finalize(writer, _wake, self._changed).atexit = False
         self._thread.start()
+        _threads.add(self._thread)
 
     def _take(self) -> _Queued | None:
         """The next task. Called with the lock held."""
@@ -164,6 +172,7 @@ class Background:
                 values, step = result
                 write_values(queued.writer, values, step, self._fail)
                 self._unflushed = True
+                self._file = getattr(queued.writer, "file_writer", None)
                 for listener in list(self.listeners):
                     told = partial(listener.hear, queued.writer, values, step)
                     if not self.tell(listener.name, told):
@@ -216,7 +225,18 @@ class Background:
             # The user meets the same error at the next call of the writer, as without us.
             self._fail(error)
         self._unflushed = False
+        self._file = None
         return not self.failed
+
+    def _end(self) -> None:
+        """The writer is gone, without having been closed. What its file's own thread still has to write would
+        be lost if the process ended now: wait for it."""
+        if self._unflushed and not self.failed:
+            try:
+                flush_open(self._file)
+            except Exception as error:
+                self._fail(error)
+        self._file = None
 
 
 def _run(reference: weakref.ref[Background], changed: threading.Condition) -> None:
@@ -229,9 +249,11 @@ def _run(reference: weakref.ref[Background], changed: threading.Condition) -> No
                 return
             queued = background._take()
             if queued is None:
-                if background._closed or background._writer() is None:
+                if background._closed:
                     background._thread = None
                     return
+                if background._writer() is None:
+                    break
                 changed.wait(FLUSH_SECONDS if background._unflushed else None)
         if queued is not None:
             background._perform(queued)
@@ -243,6 +265,7 @@ def _run(reference: weakref.ref[Background], changed: threading.Condition) -> No
             and background._flush_file(only_if_idle=True)
         ):
             flushed_at = time.monotonic()
+    background._end()
 
 
 def _wake(changed: threading.Condition) -> None:
@@ -258,6 +281,7 @@ def _described(error: BaseException) -> str:
 
 _registry: weakref.WeakKeyDictionary[Any, Background] = weakref.WeakKeyDictionary()
 _registry_lock = threading.Lock()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
@@ -265,6 +289,8 @@ def _at_exit() -> None:
     deadline = time.monotonic() + EXIT_SECONDS
     for background in list(_registry.values()):
         background.close(max(0.1, deadline - time.monotonic()))
+    for thread in list(_threads):  # also those whose writers are gone: they end by themselves
+        thread.join(max(0.1, deadline - time.monotonic()))
 
 
 def _after_fork() -> None:

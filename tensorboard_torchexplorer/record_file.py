@@ -52,7 +52,11 @@ def flush_file(writer: Any, *, only_if_idle: bool = False) -> bool:
     """Waits until the event file holds all that was queued; True if it does. With `only_if_idle` nothing is
     waited for, since that would hold up the user's calls as well. Raises what the writer raises."""
     # Not `writer.flush()`, which ExplorerWriter extends to call us.
-    file_writer = _open_file(writer)
+    return flush_open(_open_file(writer), only_if_idle=only_if_idle)
+
+
+def flush_open(file_writer: Any, *, only_if_idle: bool = False) -> bool:
+    """The same by the file writer of a SummaryWriter, which outlives it."""
     if file_writer is None:
         return True
     queue = getattr(getattr(file_writer, "event_writer", None), "_async_writer", None)

@@ -222,6 +222,24 @@ class TestEndings:
         assert records(tmp_path) == list(range(25))
         assert scalars(tmp_path) == list(range(25))
 
+    def test_a_writer_that_is_dropped_at_the_very_end_keeps_all_records(self, tmp_path):
+        """Its file's own thread has most of them still to write when the process ends."""
+        run_training(
+            f"""
+            from tensorboard_torchexplorer.record_file import GuardedRecordWriter
+            write = GuardedRecordWriter.write
+            GuardedRecordWriter.write = lambda self, data: (time.sleep(0.02), write(self, data))
+            writer, thread = train({str(tmp_path)!r}, 25)
+            thread.flush()
+            writer.add_scalar("loss", 25, 25)
+            thread.submit(lambda: (events.step_values(Run(small()).record(25)), 25), 10_000)
+            del writer, thread
+            """
+        )
+
+        assert records(tmp_path) == list(range(26))
+        assert scalars(tmp_path) == list(range(26))
+
     def test_nothing_that_was_flushed_is_lost_to_kill_9(self, tmp_path):
         for attempt in range(3):
             run = tmp_path / str(attempt)
