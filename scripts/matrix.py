@@ -49,7 +49,7 @@ TESTS = (
     "structure",
     "structure_walk",
     "surroundings*",
-    "values",
+    "values*",
     "versions",
 )
 

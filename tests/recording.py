@@ -73,6 +73,17 @@ def read_back(logdir: str, model_name: str | None = None, phase: str = "train") 
     return Recorded(graph, list(history.steps), series, history)
 
 
+def numbers(tensor: Tensor) -> np.ndarray:
+    """What is meant by the values of a tensor."""
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = tensor.resolve_conj().abs()
+    return tensor.detach().to(torch.float64).reshape(-1).numpy()
+
+
 def assert_row_holds(row: Any, values: Tensor, *, rel: float = 2e-6) -> None:
     """`row` was made of all of `values` (sampling off)."""
     truth = (

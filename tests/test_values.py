@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from recording import Recorded, record
+from recording import Recorded, numbers, record
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -67,17 +67,6 @@ def rows(recorded: Recorded) -> list[np.void]:
         recorded.row("emits", "output", "value", "[1]"),
         recorded.row("takes", "input", "value", "tensor"),
     ]
-
-
-def numbers(tensor: Tensor) -> np.ndarray:
-    """What is meant by the values of a tensor."""
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    if tensor.is_complex():
-        tensor = tensor.resolve_conj().abs()
-    return tensor.detach().to(torch.float64).reshape(-1).numpy()
 
 
 def deviation(truth: np.ndarray) -> float:
@@ -294,120 +283,3 @@ def test_parameters_whose_memory_was_freed():
     for name in ("weight", "bias"):
         for kind in ("value", "grad"):
             assert recorded.status("away", "param", kind, name) == Status.FREED
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128],
-    ids=str,
-)
-def test_gradients_of_every_dtype(dtype):
-    torch.manual_seed(0)
-    model, x = nn.Linear(4, 3, dtype=dtype), torch.randn(5, 4, dtype=dtype)
-    wanted: list[Tensor] = []
-
-    def train(writer) -> None:
-        watch = writer.watch(model, log_freq=1, sample_n=None, reject_outlier_proportion=0.0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        out = model(x)
-        out.register_hook(lambda g: wanted.append(g.clone()))
-        out.abs().float().square().sum().backward()
-        wanted.append(model.weight.grad.clone())
-        optimizer.step()
-        assert watch.faults.list() == []
-
-    recorded = record(train)
-
-    out, weight = wanted
-    wide = out.to(torch.complex128 if dtype.is_complex else torch.float64)
-    row = recorded.row(".", "output", "grad", "output")
-    assert row["size"] == 5
-    assert row["max"] == pytest.approx(
-        wide.norm(dim=1).max().item(), rel=2e-3 if dtype.itemsize == 2 else 1e-5
-    )
-    row = recorded.row("", "param", "grad", "weight")
-    assert row["mean"] == pytest.approx(numbers(weight).mean(), rel=1e-5)
-    assert row["max"] == pytest.approx(numbers(weight).max(), rel=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("factor", [1e-25, 1e-35, 1.0, 1e20, 1e30])
-def test_norms_of_vanishing_and_exploding_gradients(factor, dtype):
-    """Their squares are beyond float32. A sample without any gradient stays exactly 0."""
-    model, x = nn.Linear(4, 4).to(dtype), torch.ones(5, 4, dtype=dtype)
-    wanted = torch.arange(20.0).reshape(5, 4).to(dtype) * factor
-
-    def train(writer) -> None:
-        watch = writer.watch(model, log_freq=1, sample_n=None, reject_outlier_proportion=0.0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        wanted[0] = 0
-        (model(x) * wanted).sum().backward()
-        optimizer.step()
-        assert watch.faults.list() == []
-
-    row = record(train).row(".", "output", "grad", "output")
-    truth = wanted.double().norm(dim=1)
-    assert row["max"] == pytest.approx(truth.max().item(), rel=1e-2)
-    assert row["mean"] == pytest.approx(truth.mean().item(), rel=1e-2)
-    assert (row["min"], row["zeros"], row["posinf"]) == (0, pytest.approx(0.2, abs=0.003), 0)
-
-
-def test_extremes_over_several_passes_are_those_of_all_samples():
-    """More samples than are kept of a tensor, and two backward passes: the largest norm is still exact."""
-    model, batch = nn.Linear(2, 2), 6000
-    first, second = torch.full((batch, 2), 1.0), torch.full((batch, 2), 2.0)
-    first[4321], second[1234], second[17] = 0.25, 500.0, torch.nan
-
-    def train(writer) -> None:
-        writer.watch(model, log_freq=1, sample_n=100)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        out = model(torch.ones(batch, 2))
-        out.backward(first, retain_graph=True)
-        out.backward(second)
-        optimizer.step()
-
-    row = record(train).row(".", "output", "grad", "output")
-    assert (row["size"], row["sampled"], row["nan"]) == (2 * batch, 200, 1)
-    assert row["min"] == pytest.approx(0.25 * math.sqrt(2))
-    assert row["max"] == pytest.approx(500 * math.sqrt(2))
-
-
-def test_a_sparse_gradient_of_an_activation():
-    """Samples of a gradient that arrives in coordinates."""
-
-    class Sparse(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x: Tensor) -> Tensor:
-            return x.sum()
-
-        @staticmethod
-        def backward(ctx, gradient: Tensor) -> Tensor:
-            dense = torch.zeros(5, 4)
-            dense[1], dense[3, 2] = torch.tensor([3.0, 0, 4, 0]), -2
-            return dense.to_sparse()
-
-    class Dense(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x: Tensor) -> Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient: Tensor) -> Tensor:
-            return gradient.to_dense()
-
-    class Inner(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return Dense.apply(x)
-
-    model = nn.Sequential(nn.Linear(4, 4), Inner())
-
-    def train(writer) -> None:
-        watch = writer.watch(model, log_freq=1, sample_n=None, reject_outlier_proportion=0.0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        Sparse.apply(model(torch.ones(5, 4))).backward()
-        optimizer.step()
-        assert watch.faults.list() == []
-
-    row = record(train).row("1", "output", "grad", "output")
-    assert (row["size"], row["max"], row["min"], row["zeros"]) == (5, 5, 0, pytest.approx(0.6, abs=0.003))
-    assert row["mean"] == pytest.approx(7 / 5)
