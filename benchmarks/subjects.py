@@ -134,6 +134,24 @@ class Plain:
         return sum(path.stat().st_size for path in Path(self.folder.name).rglob("*") if path.is_file())
 
 
+class Scalars(Plain):
+    """TensorBoard's own writer, with one scalar a step: what a training that logs has anyway."""
+
+    name = "SummaryWriter, a scalar"
+
+    def start(self, model: nn.Module) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(self.folder.name)
+
+    def after_backward(self, model: nn.Module, step: int) -> None:
+        self.writer.add_scalar("step", step, step)
+
+    def stop(self) -> None:
+        self.writer.close()
+        super().stop()
+
+
 class Explorer(Plain):
     """This package, all four kinds, at every step."""
 

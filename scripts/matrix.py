@@ -56,6 +56,10 @@ TESTS = (
 NEEDED = ("hypothesis", "packaging", "pytest>=8.2", "scikit-learn>=1.3", "tqdm", "transformers>=4.46")
 
 
+# The newest that pip finds here: which one that is, is said with what came out.
+NEWEST = "newest"
+
+
 @dataclass(frozen=True)
 class Combination:
     python: str
@@ -95,7 +99,7 @@ COMBINATIONS = (
     Combination("3.11", "2.13.0", "2.21.0"),
     Combination("3.12", "2.6.0", "2.17.1", _OLD, _NEWER),
     Combination("3.12", "2.14.1", "2.20.0", _OLD),
-    Combination("3.13", "2.15.0", "2.21.0"),
+    Combination("3.13", NEWEST, "2.21.0"),
 )
 
 
@@ -116,8 +120,9 @@ def main() -> int:
         if options.python and combination.python not in options.python:
             continue
         try:
-            passed = run(environment(combination), tests, combination.without)
-            outcome = "passed" if passed else "FAILED"
+            python = environment(combination)
+            passed = run(python, tests, combination.without)
+            outcome = f"{'passed' if passed else 'FAILED'} ({installed(python)})"
             failed |= not passed
         except Impossible as error:
             outcome = f"not tried: {error}"
@@ -144,7 +149,8 @@ def environment(combination: Combination) -> Path:
     if not stamp.exists():
         shutil.rmtree(combination.place, ignore_errors=True)
         subprocess.run([interpreter(combination.python), "-m", "venv", combination.place], check=True)
-        versions = (f"torch=={combination.torch}", f"tensorboard=={combination.tensorboard}")
+        torch = "torch" if combination.torch == NEWEST else f"torch=={combination.torch}"
+        versions = (torch, f"tensorboard=={combination.tensorboard}")
         install(python, "--editable", str(ROOT), *versions, *combination.more, *NEEDED)
         stamp.touch()
     return python
@@ -171,6 +177,17 @@ def install(python: Path, *packages: str) -> None:
     if done.returncode != 0:
         reason = next((line for line in done.stderr.splitlines() if "ERROR" in line), "pip failed")
         raise Impossible(f"{' '.join(packages)}: {reason}")
+
+
+def installed(python: Path) -> str:
+    """What the environment holds of the packages whose versions matter."""
+    program = (
+        "from importlib.metadata import version\n"
+        "names = ('torch', 'tensorboard', 'numpy', 'transformers')\n"
+        "print(', '.join(f'{name} {version(name)}' for name in names))"
+    )
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def run(python: Path, tests: list[str], without: tuple[str, ...]) -> bool:

@@ -103,12 +103,12 @@ class Assembler:
         """Rows by shard; a shard without anything to say is left out."""
         shard, row = self._columns.shard[: len(rows)], self._columns.row[: len(rows)]
         shards = {}
-        for number in np.unique(shard[rows["status"] != Status.NOT_RUN]):
+        for number in sorted(set(shard[rows["status"] != Status.NOT_RUN].tolist())):
             members = shard == number
             part = np.zeros(int(row[members].max()) + 1, rows.dtype)
             part["status"] = Status.NOT_RUN
             part[row[members]] = rows[members]
-            shards[int(number)] = part
+            shards[number] = part
         return shards
 
 

@@ -52,7 +52,7 @@ def test_c65_idle_steps_run_next_to_nothing_of_ours(tmp_path):
 
     few, many = lines(5), lines(300)
 
-    assert few == many < 320  # Python 3.10 counts a few more than later ones
+    assert few == many < 400  # how many a statement counts for differs between versions of Python
 
 
 def test_c66_random_streams():

@@ -169,6 +169,34 @@ def test_the_probe_of_a_new_python_can_see_torch():
     assert "torch" in loaded_after(f"from {NAME} import ExplorerWriter")
 
 
+# A training of one logged step, and what it imported since it began.
+TRAINING = """
+import sys, torch
+from tensorboard_torchexplorer import ExplorerWriter
+
+layers = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+model = torch.nn.Sequential(*layers)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.randn(8, 4)).sum().backward()
+optimizer.step()
+before = set(sys.modules)
+writer = ExplorerWriter(sys.argv[1])
+writer.watch(model, log_freq=1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+writer.close()
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_a_step_imports_nothing(tmp_path):
+    # It would take the time of the step that comes first, and memory of every training.
+    command = [sys.executable, "-c", TRAINING, str(tmp_path)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "[]"
+
+
 def test_every_public_name_resolves_and_no_other_does():
     values = {name: getattr(tensorboard_torchexplorer, name) for name in tensorboard_torchexplorer.__all__}
 
