@@ -40,7 +40,7 @@ export function createHistories(
   const entries = signal<ReadonlyMap<string, Entry>>(new Map())
 
   function open(name: string, place: Place, node: string, limit: number): Entry {
-    const held = resource<History>()
+    const held = resource<History>(true)
     const token = computed(() => tokenOf(place))
     const end = effect(() => {
       attempt.value

@@ -70,3 +70,35 @@ it('clear gives up and forgets', async () => {
 
   expect(things.state.value).toEqual({ kind: 'idle' })
 })
+
+it('a patient one takes every answer about the same subject, and asks once more for all news since', async () => {
+  const things = resource<string>(true)
+  const [first, last] = [deferred<string>(), deferred<string>()]
+  const asked: string[] = []
+  const loading = things.load('a', () => first.promise)
+  for (const name of ['second', 'third']) {
+    void things.load('a', () => {
+      asked.push(name)
+      return last.promise
+    })
+  }
+  first.resolve('1')
+  await Promise.resolve()
+  await Promise.resolve()
+  expect(asked).toEqual(['third'])
+  expect(things.state.value).toEqual({ kind: 'loading', stale: '1' })
+  last.resolve('3')
+  await loading
+  expect(things.state.value).toEqual({ kind: 'ready', value: '3' })
+})
+
+it('a patient one gives up what is asked about another subject, and what should follow it', async () => {
+  const things = resource<string>(true)
+  const old = deferred<string>()
+  const loading = things.load('a', () => old.promise)
+  void things.load('a', () => Promise.reject(new Error('nobody wants it')))
+  await things.load('b', async () => 'B')
+  old.resolve('A')
+  await loading
+  expect(things.state.value).toEqual({ kind: 'ready', value: 'B' })
+})

@@ -10,37 +10,54 @@ export type Loadable<T> =
 
 export interface Resource<T> {
   readonly state: ReadonlySignal<Loadable<T>>
-  /** Fetches what `subject` names. An equal subject keeps the last answer as stale; another one drops it.
-   *  Resolves when this fetch is done or was given up. */
-  load(subject: string, fetch: (signal: AbortSignal) => Promise<T>): Promise<void>
+  /** Fetches what `subject` names. An equal subject keeps the last answer as stale; another one drops it. One that
+   *  nobody asked for is `quiet`: a failure stays until it is answered. Resolves when this fetch is done, given
+   *  up or put off. */
+  load(subject: string, fetch: Fetch<T>, quiet?: boolean): Promise<void>
   /** Back to idle, giving up what is on its way. */
   clear(): void
 }
 
-export function resource<T>(): Resource<T> {
+type Fetch<T> = (signal: AbortSignal) => Promise<T>
+
+/** A `patient` one awaits an answer about the same subject before it asks again. Where news come faster than answers,
+ *  it would else never have any. */
+export function resource<T>(patient = false): Resource<T> {
   const state = signal<Loadable<T>>({ kind: 'idle' })
   let subject: string | null = null
   let running: AbortController | null = null
+  let next: Fetch<T> | null = null
+
+  async function load(wanted: string, fetch: Fetch<T>, quiet = false): Promise<void> {
+    if (patient && running !== null && wanted === subject) {
+      next = fetch
+      return
+    }
+    running?.abort()
+    const mine = new AbortController()
+    running = mine
+    next = null
+    const stale = wanted === subject ? latest(state.peek()) : undefined
+    subject = wanted
+    if (!quiet || state.peek().kind !== 'failed') state.value = { kind: 'loading', stale }
+    try {
+      const value = await fetch(mine.signal)
+      if (running === mine) state.value = { kind: 'ready', value }
+    } catch (error) {
+      if (running === mine) state.value = { kind: 'failed', text: message(error), stale }
+    }
+    if (running !== mine) return
+    running = null
+    if (next !== null) await load(wanted, next)
+  }
 
   return {
     state,
-    async load(wanted, fetch) {
-      running?.abort()
-      const mine = new AbortController()
-      running = mine
-      const stale = wanted === subject ? latest(state.peek()) : undefined
-      subject = wanted
-      state.value = { kind: 'loading', stale }
-      try {
-        const value = await fetch(mine.signal)
-        if (running === mine) state.value = { kind: 'ready', value }
-      } catch (error) {
-        if (running === mine) state.value = { kind: 'failed', text: message(error), stale }
-      }
-    },
+    load,
     clear() {
       running?.abort()
       running = null
+      next = null
       subject = null
       state.value = { kind: 'idle' }
     },

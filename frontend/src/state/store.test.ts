@@ -307,6 +307,48 @@ it('does not poll while another tab is in front', async () => {
   expect(polled.mock.calls.length).toBe(before)
 })
 
+it('waits for a server that answers more slowly than it is polled', async () => {
+  const { api } = fakeApi([run('a')], ['.'])
+  const { runs } = api
+  api.runs = async (signal) => {
+    await new Promise((resolve) => setTimeout(resolve, 5000))
+    if (signal.aborted) throw new Error('aborted')
+    return runs(signal)
+  }
+  store = createStore(api, fakeHost())
+  await rest(5000)
+  expect(store.runs.state.value.kind).toBe('ready')
+  expect(store.level.state.value.kind).toBe('ready')
+})
+
+it('says that the server is gone until it is back, and then asks for what it missed', async () => {
+  const { api, asked } = fakeApi([run('a')], ['.', 'layer1'])
+  const { level, runs } = api
+  const gone = async (): Promise<never> => {
+    throw new ApiError(0, 'gone')
+  }
+  store = createStore(api, fakeHost())
+  await rest()
+  Object.assign(api, { level: gone, runs: gone })
+  store.openLevel('layer1')
+  await rest(3000)
+  const seen = new Set<string>()
+  const end = store.runs.state.subscribe(({ kind }) => void seen.add(kind))
+  await rest(9000)
+  end()
+  expect([...seen]).toEqual(['failed'])
+  expect(store.level.state.value.kind).toBe('failed')
+
+  Object.assign(api, { level, runs })
+  await rest(3000)
+  expect(store.runs.state.value.kind).toBe('ready')
+  expect(store.level.state.value).toMatchObject({ kind: 'ready', value: { node: { id: 'layer1' } } })
+
+  asked.length = 0
+  await rest(9000)
+  expect(asked).toEqual([])
+})
+
 it('asks for colours only once the scrubber rests', async () => {
   const { api, asked } = fakeApi([run('a')], ['.'])
   store = createStore(api, fakeHost())

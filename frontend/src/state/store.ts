@@ -96,12 +96,14 @@ export function createStore(api: Api, host: Host): Store {
    *  meanwhile. */
   const awaited = signal<Choice | null>(null)
   let meanwhile: Choice | null = null
+  /** Whether the runs could not be had the last time. */
+  let failed = false
   const preferences = storedPreferences()
 
   const [runs, steps, level, health] = [
     resource<Runs>(),
-    resource<Steps>(),
-    resource<Level>(),
+    resource<Steps>(true),
+    resource<Level>(true),
     resource<Health>(),
   ]
   const panels = createPanels(first.panels, notice)
@@ -194,7 +196,23 @@ export function createStore(api: Api, host: Host): Store {
     meanwhile = awaited.value === null ? null : choice.value
   }
 
-  const poll = (): Promise<void> => runs.load('runs', (signal) => api.runs(signal))
+  const poll = (quiet = false): Promise<void> => runs.load('runs', (signal) => api.runs(signal), quiet)
+
+  /** Polls until the returned function is called; never anew while an answer is on its way, since one that takes
+   *  longer than the pause would never come. */
+  function keepPolling(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    let ended = false
+    const next = async (): Promise<void> => {
+      await poll(true)
+      if (!ended) timer = setTimeout(next, POLL_MS)
+    }
+    void next()
+    return () => {
+      ended = true
+      clearTimeout(timer)
+    }
+  }
 
   /** Runs `load` for the model that is shown, and again when that has news or what failed is asked for anew. A
    *  model that can't be shown is not asked about. */
@@ -211,13 +229,18 @@ export function createStore(api: Api, host: Host): Store {
   const ends = [
     effect(() => {
       if (!host.visible.value) return
-      void untracked(poll)
-      const timer = setInterval(() => void poll(), POLL_MS)
-      return () => clearInterval(timer)
+      return untracked(keepPolling)
     }),
     effect(() => {
       const known = runs.state.value
-      if (known.kind === 'ready') untracked(() => settle(known.value))
+      if (known.kind === 'failed') failed = true
+      if (known.kind !== 'ready') return
+      untracked(() => {
+        settle(known.value)
+        // What else failed meanwhile may be had now.
+        if (failed) attempt.value++
+      })
+      failed = false
     }),
     keep(steps, (at) => {
       void untracked(() => steps.load(key(at), (signal) => api.steps(at, signal)))
