@@ -59,6 +59,19 @@ describe('refusals', () => {
     await expect(api.runs(SIGNAL)).rejects.toThrow('TensorBoard does not answer')
   })
 
+  it('say so when the server goes away in the midst of an answer', async () => {
+    const cut = (): Response =>
+      new Response(new ReadableStream({ start: (stream) => stream.error(new TypeError('network error')) }))
+    const { api } = answering(cut)
+    await expect(api.runs(SIGNAL)).rejects.toThrow('TensorBoard does not answer')
+    await expect(api.history(PLACE, 'conv1', 400, SIGNAL)).rejects.toThrow('TensorBoard does not answer')
+  })
+
+  it('name a proxy that answers in place of TensorBoard', async () => {
+    const { api } = answering(() => new Response('<!doctype html><form>…', { status: 200 }))
+    await expect(api.runs(SIGNAL)).rejects.toThrow('Does a proxy want you to log in again?')
+  })
+
   it('of newer records give advice', async () => {
     const { api } = answering(() => Response.json({ version: 99 }))
     await expect(api.runs(SIGNAL)).rejects.toThrow('format version 99')

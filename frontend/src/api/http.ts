@@ -8,13 +8,22 @@ type Fetch = (address: string, options: RequestInit) => Promise<Response>
 
 /** `fetch` is given in tests only. */
 export function httpApi(fetch: Fetch = (address, options) => globalThis.fetch(address, options)): Api {
-  async function get(route: string, query: Query, signal: AbortSignal): Promise<Response> {
-    const response = await fetch(address(route, query), { signal }).catch((error: unknown) => {
-      if (signal.aborted) throw error
+  async function get<T>(
+    route: string,
+    query: Query,
+    signal: AbortSignal,
+    read: (response: Response) => Promise<T>,
+  ): Promise<T> {
+    try {
+      const response = await fetch(address(route, query), { signal })
+      if (!response.ok) throw new ApiError(response.status, await reason(response))
+      return await read(response)
+    } catch (error) {
+      if (signal.aborted || error instanceof ApiError) throw error
+      if (error instanceof SyntaxError)
+        throw new ApiError(200, 'The answer is not TensorBoard’s. Does a proxy want you to log in again?')
       throw new ApiError(0, 'TensorBoard does not answer. Is it still running?')
-    })
-    if (!response.ok) throw new ApiError(response.status, await reason(response))
-    return response
+    }
   }
 
   async function json<T extends { version: number }>(
@@ -22,7 +31,7 @@ export function httpApi(fetch: Fetch = (address, options) => globalThis.fetch(ad
     query: Query,
     signal: AbortSignal,
   ): Promise<T> {
-    const answer = (await (await get(route, query, signal)).json()) as T
+    const answer = await get<T>(route, query, signal, (response) => response.json())
     if (answer.version > VERSION) throw new ApiError(200, newerVersion(answer.version))
     return answer
   }
@@ -32,8 +41,8 @@ export function httpApi(fetch: Fetch = (address, options) => globalThis.fetch(ad
     steps: (place, signal) => json<Steps>('steps', { ...of(place) }, signal),
     level: (place, node, signal) => json<Level>('graph', { ...of(place), node }, signal),
     async history(place, node, limit, signal): Promise<History> {
-      const response = await get('series', { ...of(place), node, limit: String(limit) }, signal)
-      return decodeSeries(await response.arrayBuffer())
+      const query = { ...of(place), node, limit: String(limit) }
+      return decodeSeries(await get('series', query, signal, (response) => response.arrayBuffer()))
     },
     health: (place, stat, step, signal) =>
       json<Health>(
