@@ -19,6 +19,28 @@ describe('number', () => {
   })
 })
 
+it('the ends of a range are told apart, however narrow it is', () => {
+  const ranges = [
+    [-0.5, 2],
+    [0.9998, 1.0004],
+    [0.1, 0.1],
+    [5e-324, 1e-323],
+    [-1e300, 1e300],
+    [-1.7e308, 1.7e308],
+    [1, 1 + 2 ** -52],
+  ] as const
+  expect(ranges.map(([low, high]) => format.range(low, high))).toEqual([
+    '−0.5 … 2',
+    '0.9998 … 1.0004',
+    '0.1 … 0.1',
+    '4.94e−324 … 9.88e−324',
+    '−1e300 … 1e300',
+    '−1.7e308 … 1.7e308',
+    '1 … 1',
+  ])
+  expect(format.range(0, 1, ' to ')).toBe('0 to 1')
+})
+
 it('of several ranks, names those that are missing', () => {
   expect(format.ranks({ held: 2, missing: [] })).toBe('2 of 2 ranks')
   expect(format.ranks({ held: 1, missing: [1] })).toBe('1 of 2 ranks, without rank 1')
@@ -53,11 +75,13 @@ describe('shape', () => {
 
 describe('percent', () => {
   it('never rounds something to nothing or to all', () => {
-    expect([0, 0.0001, 0.123, 0.5, 0.9999, 1].map(format.percent)).toEqual([
+    expect([0, 0.0001, 0.123, 0.5, 0.994, 0.996, 0.9999, 1].map(format.percent)).toEqual([
       '0 %',
       '< 0.1 %',
       '12 %',
       '50 %',
+      '99.4 %',
+      '99.6 %',
       '> 99.9 %',
       '100 %',
     ])
@@ -81,4 +105,5 @@ it('long names keep both ends and count characters, not code units', () => {
 
 it('direction marks and control characters are made visible', () => {
   expect(format.visible('a\u202eb\nc')).toBe('a\\u202eb\\u000ac')
+  expect(format.visible('\u061c\u0085\u2028')).toBe('\\u061c\\u0085\\u2028')
 })

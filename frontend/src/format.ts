@@ -19,6 +19,17 @@ export function number(value: number, digits = 3): string {
   return text.replaceAll('-', MINUS)
 }
 
+/** How many digits tell the ends of a range apart: three, or more where it is narrow and far from zero. */
+export function digits(low: number, high: number): number {
+  const share = high > low ? Math.max(Math.abs(low), Math.abs(high)) / (high - low) : 1
+  return Math.min(9, Math.max(3, Math.ceil(Math.log10(share)) + 2))
+}
+
+/** Both ends of a range with words between: `\u22120.5 \u2026 2`. */
+export function range(low: number, high: number, between = ' \u2026 '): string {
+  return [low, high].map((end) => number(end, digits(low, high))).join(between)
+}
+
 /** A count of things, shortened with SI letters from 10,000 on: `9,408`, `36.9k`, `11.2M`. */
 export function count(value: number): string {
   if (value < 10_000) return whole(value)
@@ -39,7 +50,7 @@ export function percent(share: number): string {
   const value = share * 100
   if (value > 0 && value < 0.1) return '< 0.1 %'
   if (value < 100 && value > 99.9) return '> 99.9 %'
-  return `${Number(value.toFixed(value < 10 ? 1 : 0))} %`
+  return `${Number(value.toFixed(value < 10 || value > 99 ? 1 : 0))} %`
 }
 
 /** `8×64×56×56`; a size that varied between passes is `?`, a 0-d tensor `scalar`, no shape at all `?`. */
@@ -87,7 +98,7 @@ export function shorten(text: string, limit: number): string {
 export function visible(text: string): string {
   return text.replace(
     // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
-    /[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
     (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }

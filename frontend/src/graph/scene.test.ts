@@ -94,6 +94,17 @@ describe('badges', () => {
   })
 })
 
+it('a box has room for its badges, beside the arrow of one that opens', () => {
+  const widthWith = (children: number): number => {
+    const nodes = [levelNode({ name: 'a', class_name: 'b', children, notes: ['attached: weights'] })]
+    return sceneOf(level({ nodes }), measure).boxes.find(({ kind }) => kind === 'node')?.width ?? 0
+  }
+  const badge = measure('attached: weights', 10.5) + 12
+  // Padding and border on both sides, see .node-main and .opens in graph.css.
+  expect(widthWith(0)).toBeGreaterThanOrEqual(badge + 14 + 12 + 2)
+  expect(widthWith(1)).toBeGreaterThanOrEqual(badge + 14 + 24 + 2)
+})
+
 it('hostile names stay short text in a box of bounded size', () => {
   const nodes = [levelNode({ name: `<img src=x>${'y'.repeat(10_000)}\u202e`, class_name: 'z'.repeat(9000) })]
   const box = sceneOf(level({ nodes }), measure).boxes.find(({ kind }) => kind === 'node')

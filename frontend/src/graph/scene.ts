@@ -58,7 +58,7 @@ export const BADGE = { size: 10.5, weight: 500 } as const
 const SIDE = 14
 const CHEVRON = 18
 const [LEAST, MOST, MOST_OF_STACK] = [92, 232, 264]
-const BADGE_ROOM = 14
+const BADGE_ROOM = 15
 
 export function sceneOf(level: Level, measure: Measure): Scene {
   const boxes = [
@@ -107,7 +107,7 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
       )
       return Math.max(
         widthOf(title, subtitle, node.children > 0, measure),
-        even(Math.min(MOST, badgesWidth + 2 * SIDE)),
+        even(Math.min(MOST, badgesWidth + 2 * SIDE + (node.children > 0 ? CHEVRON : 0))),
       )
     },
     height: badges.length > 0 ? 66 : 46,

@@ -86,6 +86,14 @@ describe('probe', () => {
     expect(probe(some, 0, 4.5)?.bin).toBeNull()
   })
 
+  it('finds it in the widest and the narrowest range there is', () => {
+    const bin = (low: number, high: number, value: number): unknown =>
+      probe(plot([row(low, high, [3, 1])]), 0, value)?.bin?.entries
+    expect(bin(-1.5e308, 1.5e308, 1e308)).toBe(1)
+    expect(bin(-1.5e308, 1.5e308, -1e308)).toBe(3)
+    expect(bin(0, 5e-324, 0)).toBe(3)
+  })
+
   it('takes a constant as one bin', () => {
     expect(probe(some, 2, 1)?.bin).toEqual({ low: 5, high: 5, entries: 4, kept: 4 })
   })

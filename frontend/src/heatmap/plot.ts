@@ -204,7 +204,9 @@ function binAt({ track, bins }: Plot, index: number, value: number): Probe['bin'
   for (const count of counts) kept += count
   if (low === high) return { low, high, entries: kept, kept }
   if (value < low || value > high) return null
-  const bin = Math.min(bins - 1, Math.floor(((value - low) / (high - low)) * bins))
+  // Halves, as on the axis; of the smallest doubles nothing is left of them.
+  const share = (value / 2 - low / 2) / (high / 2 - low / 2) || 0
+  const bin = Math.min(bins - 1, Math.floor(share * bins))
   const edge = (at: number): number => low * (1 - at / bins) + high * (at / bins)
   return { low: edge(bin), high: edge(bin + 1), entries: counts[bin] as number, kept }
 }

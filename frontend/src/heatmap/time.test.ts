@@ -66,4 +66,12 @@ describe('ticks', () => {
       '1 h 20 min',
     ])
   })
+
+  it('are told apart, however far from zero they are', () => {
+    const texts = (first: number, last: number, axis: 'time' | 'wall'): string[] =>
+      ticks({ first, last }, 300, 70, axis).map((mark) => tickText(mark, axis))
+    expect(texts(100.4, 102.1, 'time')).toEqual(['100.5', '101', '101.5', '102'])
+    expect(texts(1_250_090, 1_250_410, 'time')).toEqual(['1.2501e6', '1.2502e6', '1.2503e6', '1.2504e6'])
+    expect(texts(100.4, 102.1, 'wall')).toEqual(['100.5 s', '101 s', '101.5 s', '102 s'])
+  })
 })

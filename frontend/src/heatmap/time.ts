@@ -76,6 +76,8 @@ export function ticks({ first, last }: Domain, width: number, room = 70, axis: T
 /** A mark of the axis in words: `1,200`, `90 s`, `1 h 20 min`, `2.5`. */
 export function tickText(mark: number, axis: TimeAxis): string {
   if (axis === 'step') return format.whole(mark)
-  if (axis === 'time' || mark < 1) return axis === 'time' ? format.number(mark) : `${format.number(mark)} s`
-  return mark < 600 && mark % 60 !== 0 ? `${format.number(mark)} s` : format.duration(mark)
+  // Marks are round: all of their digits are few, and the first three need not tell them apart.
+  const text = format.number(mark, 12)
+  if (axis === 'time') return text
+  return mark < 1 || (mark < 600 && mark % 60 !== 0) ? `${text} s` : format.duration(mark)
 }

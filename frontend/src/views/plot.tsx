@@ -167,19 +167,16 @@ function Ends({ plot }: { plot: Plot }): JSX.Element | null {
   // A constant has room around its bar; its value is written once, at the top.
   const constant = extent.low === extent.high && axis.low < extent.low && axis.high > extent.high
   const room = (axis.high - axis.low) * 0.005
+  const text = (value: number): string => format.number(value, format.digits(axis.low, axis.high))
   return (
     <>
       <span class="plot-end top">
-        {constant ? format.number(extent.high) : format.number(axis.high)}
-        {extent.max > axis.high + room && (
-          <b title={`largest value: ${extent.max}`}> ▲{format.number(extent.max)}</b>
-        )}
+        {constant ? format.number(extent.high) : text(axis.high)}
+        {extent.max > axis.high + room && <b> ▲{text(extent.max)}</b>}
       </span>
       <span class="plot-end bottom">
-        {!constant && format.number(axis.low)}
-        {extent.min < axis.low - room && (
-          <b title={`smallest value: ${extent.min}`}> ▼{format.number(extent.min)}</b>
-        )}
+        {!constant && text(axis.low)}
+        {extent.min < axis.low - room && <b> ▼{text(extent.min)}</b>}
       </span>
     </>
   )
@@ -254,7 +251,7 @@ function summary(plot: Plot, name: string): string {
   const { min, max } = plot.drawn.extent
   const mean = rows.mean[last] as number
   return (
-    `${name} over ${format.plural(plot.steps.length, 'step')}: from ${format.number(min)} to ${format.number(max)}, ` +
+    `${name} over ${format.plural(plot.steps.length, 'step')}: from ${format.range(min, max, ' to ')}, ` +
     `last mean ${format.number(mean)}`
   )
 }

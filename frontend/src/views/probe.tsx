@@ -53,13 +53,13 @@ function linesOf(at: Pointed): Line[] {
   const about = sampled ? ' ≈' : ''
   if (at.bin !== null) {
     const { low, high, entries, kept } = at.bin
-    lines.push(['bin', low === high ? format.number(low) : `${format.number(low)} … ${format.number(high)}`])
+    lines.push(['bin', low === high ? format.number(low) : format.range(low, high)])
     lines.push([
       'count',
       `${format.whole(entries)} of ${format.whole(kept)} (${format.percent(kept === 0 ? 0 : entries / kept)})`,
     ])
   }
-  lines.push(['min … max', `${format.number(row('min'), 4)} … ${format.number(row('max'), 4)}`])
+  lines.push(['min … max', format.range(row('min'), row('max'))])
   lines.push([`mean ± std${about}`, `${format.number(row('mean'))} ± ${format.number(row('std'))}`])
   lines.push([`zeros${about}`, format.percent(row('zeros'))])
   lines.push([
