@@ -122,7 +122,7 @@ class PackedBuffer:
 
 
 def _no_inference() -> AbstractContextManager[Any]:
-    """Leaves inference mode, if it is on. Only then: with torch 2.6 on Python 3.12, torch.profiler with stacks
+    """Leaves inference mode, if it is on. Only then: with torch 2.6 on Python 3.12, a profiler with stacks
     fails where anything enters or leaves the mode."""
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 

@@ -258,8 +258,8 @@ class Sampler:
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
             if buffer.host is not None:
                 # On the host a look is free: count only where the pass met a NaN or an Inf.
-                seen = buffer.read(extremes, 2, wide)
-                if not (math.isfinite(seen[0]) and math.isfinite(seen[1])):
+                low_seen, high_seen = buffer.read(extremes, 2, wide).tolist()
+                if not (math.isfinite(low_seen) and math.isfinite(high_seen)):
                     nonfinite, finite = count_nonfinite(tensor)
             else:
                 counts, counted = buffer.room(5, wide)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .schema import Status
@@ -60,7 +61,8 @@ def unreadable(tensor: Tensor) -> int:
         return Status.META
     if tensor.dtype in _OPAQUE:
         return Status.DTYPE
-    if type(tensor) is not Tensor and is_traceable_wrapper_subclass(tensor):
+    kind = type(tensor)
+    if kind is not Tensor and kind is not Parameter and is_traceable_wrapper_subclass(tensor):
         return Status.SUBCLASS
     if torch._C._functorch.is_legacy_batchedtensor(tensor):  # of a backward of many gradients at once
         return Status.NOT_OBSERVED
@@ -72,9 +74,10 @@ def unreadable(tensor: Tensor) -> int:
 def _is_freed(tensor: Tensor) -> bool:
     """Whether the memory of a strided tensor was given back, as sharding and offloading do with
     `storage.resize_(0)`. Reading it would end the process, and no error could be caught."""
-    if tensor.device.type not in _MEMORY or tensor.untyped_storage().nbytes():
+    # The name of a device takes longer to make than all else that is asked of a tensor.
+    if not tensor.is_cpu and tensor.device.type not in _MEMORY:
         return False
-    return tensor.numel() > 0
+    return not tensor.untyped_storage().nbytes() and tensor.numel() > 0
 
 
 def stored(tensor: Tensor) -> Tensor:
