@@ -131,12 +131,6 @@ class Background:
                 thread.join(1)
         return done
 
-    def reopen(self) -> None:
-        """Takes tasks again after `close`, as a SummaryWriter takes records again after its own."""
-        if os.getpid() == self._pid:
-            with self._changed:
-                self._closed = False
-
     def tell(self, name: str, told: Callable[[], None]) -> bool:
         """Calls it for the listener `name`; an error becomes a warning, and False."""
         try:

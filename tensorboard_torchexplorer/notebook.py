@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 
+from tensorboard_torchexplorer.arguments import require_whole
+
 # The page may run its own script and hand over files. It shares nothing with the notebook around it.
 _FRAME = (
     '<iframe title="TorchExplorer" sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
@@ -16,8 +18,7 @@ def display(page: str, height: int) -> None:
 
     Raises ImportError without IPython, RuntimeError outside of a notebook, ValueError for a height that is
     none."""
-    if isinstance(height, bool) or not isinstance(height, int) or not 100 <= height <= 10_000:
-        raise ValueError(f"show: height={height!r} is not a whole number from 100 to 10000")
+    require_whole("show", "height", height, 100, 10_000)
     try:
         import IPython
         import IPython.display

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .arguments import is_whole
+
 LOG = ("io", "io_grad", "params", "params_grad")
 COMPILED = ("eager", "skip")
 RANKS = ("first", "all")
@@ -87,17 +89,17 @@ def validated(
     ranks: str = "first",
 ) -> WatchOptions:
     """The options, or a ValueError that names the argument and its value."""
-    kinds = (log,) if isinstance(log, str) else tuple(log)
+    kinds = (log,) if isinstance(log, str) else tuple(log) if isinstance(log, Iterable) else ()
     unknown = [kind for kind in kinds if kind not in LOG]
     _check("log", log, not unknown and bool(kinds), f"some of {', '.join(LOG)}")
     from_one = "a whole number from 1 up, or None"
-    _check("log_freq", log_freq, _whole(log_freq, 1), "a whole number of steps, at least 1")
-    _check("max_records", max_records, max_records is None or _whole(max_records, 1), from_one)
-    _check("bins", bins, _whole(bins, 1) and bins <= 1024, "a whole number from 1 to 1024")
+    _check("log_freq", log_freq, is_whole(log_freq, 1), "a whole number of steps, at least 1")
+    _check("max_records", max_records, max_records is None or is_whole(max_records, 1), from_one)
+    _check("bins", bins, is_whole(bins, 1, 1024), "a whole number from 1 to 1024")
     _check(
         "sample_n",
         sample_n,
-        sample_n is None or _whole(sample_n, 1),
+        sample_n is None or is_whole(sample_n, 1),
         "a whole number from 1 up, or None for all",
     )
     _check(
@@ -119,12 +121,15 @@ def validated(
         'a pair like ("epoch", function(model, step))',
     )
     _check(
-        "eval_freq", eval_freq, eval_freq is None or _whole(eval_freq, 1), "a whole number from 1 up, or None"
+        "eval_freq",
+        eval_freq,
+        eval_freq is None or is_whole(eval_freq, 1),
+        "a whole number from 1 up, or None",
     )
     _check("exact", exact, isinstance(exact, bool), "True or False")
     _check("root_input_grad", root_input_grad, isinstance(root_input_grad, bool), "True or False")
     _check("compiled", compiled, compiled in COMPILED, " or ".join(map(repr, COMPILED)))
-    _check("start_step", start_step, _whole(start_step, 0), "a whole number of steps, at least 0")
+    _check("start_step", start_step, is_whole(start_step, 0), "a whole number of steps, at least 0")
     _check("ranks", ranks, ranks in RANKS, " or ".join(map(repr, RANKS)))
     return WatchOptions(
         tuple(kind for kind in LOG if kind in kinds),
@@ -151,10 +156,6 @@ def _check(name: str, value: object, good: bool, wanted: str) -> None:
         raise ValueError(f"watch: {name}={value!r} is not {wanted}")
 
 
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 def _is_time_log(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and callable(value[1])
 
@@ -162,7 +163,7 @@ def _is_time_log(value: object) -> bool:
 def _patterns(name: str, value: Patterns) -> tuple[Pattern, ...]:
     if value is None:
         return ()
-    one = isinstance(value, (str, type)) or (callable(value) and not isinstance(value, Iterable))
+    one = isinstance(value, (str, type)) or not isinstance(value, Iterable)
     patterns: tuple[Any, ...] = (value,) if one else tuple(value)  # type: ignore[arg-type]
     for pattern in patterns:
         good = isinstance(pattern, str) or (isinstance(pattern, type) and issubclass(pattern, nn.Module))

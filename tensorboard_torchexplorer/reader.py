@@ -23,6 +23,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.types_pb2 import DT_UINT8
 from tensorboard.errors import PublicError
 
+from tensorboard_torchexplorer.arguments import path_of
 from tensorboard_torchexplorer.backend import Backend, time_unit
 from tensorboard_torchexplorer.crc import masked_crc32c
 from tensorboard_torchexplorer.events import parse_tag, step_tag
@@ -55,9 +56,12 @@ class History:
 
     def table(self, indices: Sequence[int]) -> Rows:
         """The rows [series, steps] of several series. Reading those of one shard together takes hardly
-        longer than reading one of them. Raises IndexError for a series that the graph does not have."""
+        longer than reading one of them. Raises IndexError for a series that the graph does not have,
+        ValueError for what is no number of one."""
         opened = self._opened
         for index in indices:
+            if isinstance(index, bool) or not isinstance(index, int | np.integer):
+                raise ValueError(f"series: index={index!r} is not a whole number")
             if not 0 <= index < len(opened.view.graph.series):
                 raise IndexError(f"series {index} of {len(opened.view.graph.series)}")
         reader = SeriesReader(opened.view, opened.steps, opened.model, list(indices))
@@ -120,7 +124,8 @@ def read(logdir: str | os.PathLike[str]) -> dict[str, Run]:
     """Everything that was recorded below `logdir`, by run ("." is the directory itself).
 
     Histories are decoded when asked for. What is damaged or of a newer version is left out and named in
-    `Run.problems`. Raises FileNotFoundError where there is no such directory."""
+    `Run.problems`. Raises FileNotFoundError where there is no such directory, ValueError for what is no
+    path."""
     source = FileSource(logdir)
     backend = Backend()
     runs: dict[str, Run] = {}
@@ -149,7 +154,7 @@ class FileSource:
         self.problems: dict[str, list[str]] = {}
         self._points: dict[str, dict[str, list[Point]]] = {}
         self._first: dict[tuple[str, str], Any] = {}
-        root = os.fspath(logdir)
+        root = path_of("read", "logdir", logdir)
         if not tf.io.gfile.isdir(root):
             raise FileNotFoundError(f"logdir: there is no directory {root!r}")
         for directory in sorted(io_wrapper.GetLogdirSubdirectories(root)):

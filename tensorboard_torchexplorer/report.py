@@ -10,7 +10,7 @@ import base64
 import hashlib
 import html
 import os
-import tempfile
+import secrets
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 import tensorboard_torchexplorer
 from tensorboard_torchexplorer import schema_json
+from tensorboard_torchexplorer.arguments import path_of, require_whole
 from tensorboard_torchexplorer.backend import Backend
 from tensorboard_torchexplorer.history import thinned
 from tensorboard_torchexplorer.opened import Opened
@@ -85,22 +86,23 @@ def export(
 
     A run that is still being written is taken as far as it is. The file appears at once and whole.
 
-    Raises FileNotFoundError without a directory, ValueError where there is nothing to report or an argument
-    is wrong.
+    Raises FileNotFoundError where one of the directories does not exist, ValueError where there is nothing to
+    report or an argument is wrong.
     """
+    target = Path(path_of("export", "path", path))
+    if target.is_dir():
+        raise ValueError(f"export: path={str(target)!r} is a directory, not a file in one")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"export: path={str(target)!r}: there is no directory {str(target.parent)!r}")
     text = page(logdir, runs=runs, models=models, steps=steps)
-    target = Path(path)
-    descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
+    # With the rights of an ordinary file, so not by `tempfile`.
+    scratch = target.with_name(f".{target.name[:50]}.{secrets.token_hex(6)}")
     try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        with open(scratch, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
-        # As an ordinary file would be: mkstemp gives the owner alone the right to read.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(scratch, 0o666 & ~mask)
         os.replace(scratch, target)
     except BaseException:
-        os.unlink(scratch)
+        scratch.unlink(missing_ok=True)
         raise
     return target.stat().st_size
 
@@ -112,15 +114,15 @@ def page(
     models: Iterable[str] | None = None,
     steps: int = STEPS,
 ) -> str:
-    """The HTML text that `export` writes."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
-        raise ValueError(f"export: steps={steps!r} is not a whole number from 2 on")
-    source = FileSource(logdir)
+    """The HTML text that `export` writes. Raises what it raises."""
+    directory = path_of("export", "logdir", logdir)
+    require_whole("export", "steps", steps, 2)
+    source = FileSource(directory)
     backend = Backend()
     known = _chosen(backend.runs(source).runs, _names("runs", runs), _names("models", models))
     if not known:
         problems = [f"; {run}: {text}" for run, texts in source.problems.items() for text in texts]
-        raise ValueError(f"export: logdir={os.fspath(logdir)!r} holds no records{''.join(problems)}")
+        raise ValueError(f"export: logdir={directory!r} holds no records{''.join(problems)}")
     parts = _Parts()
     found = [
         _model(parts, backend, source, run, entry.name, steps)
@@ -129,7 +131,7 @@ def page(
         if not entry.problem
     ]
     # "." is the directory itself. A report travels, so it says which that was.
-    own = os.path.basename(os.path.abspath(logdir)) or "run"
+    own = os.path.basename(os.path.abspath(directory)) or "run"
     names = {run: own if run == "." and own not in dict(known) else run for run, _ in known}
     head = ReportHead(
         Runs([RunEntry(names[run], entries) for run, entries in known]),
@@ -243,8 +245,8 @@ def _matching(argument: str, known: Sequence[str], wanted: Sequence[str] | None)
 def _names(argument: str, names: Any) -> list[str] | None:
     if names is None:
         return None
-    listed = [names] if isinstance(names, str) else list(names)
-    if not all(isinstance(name, str) for name in listed):
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else []
+    if not listed or not all(isinstance(name, str) for name in listed):
         raise ValueError(f"export: {argument}={names!r} is not a name or several names")
     return listed
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .arguments import require_whole
 from .capture.leaves import result_leaves
 from .capture.private import beneath, quiet
 from .schema import Fault
@@ -95,7 +96,7 @@ def verify(
         the model; what it does must depend on nothing but its arguments and the global random numbers.
     steps: how many training steps.
     optimizer: makes the optimizer from parameters. Default: SGD with momentum.
-    seed: of the random numbers that every training starts from.
+    seed: of the random numbers that every training starts from, -2**63 to 2**64 - 1 as torch takes it.
     options: those of `watch`. Default: log_freq=1, so that each step is recorded.
 
     Compared at every step: outputs of the model, the loss, gradients, parameters, buffers, the state of the
@@ -106,8 +107,10 @@ def verify(
         raise ValueError(f"verify: model={model!r} is not a torch.nn.Module")
     if not callable(batch_fn):
         raise ValueError(f"verify: batch_fn={batch_fn!r} is not a function(model, step)")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(f"verify: steps={steps!r} is not a whole number, at least 1")
+    require_whole("verify", "steps", steps, 1)
+    require_whole("verify", "seed", seed, -(2**63), 2**64 - 1)
+    if optimizer is not None and not callable(optimizer):
+        raise ValueError(f"verify: optimizer={optimizer!r} is not a function(parameters) -> Optimizer")
     make = optimizer or _sgd
     options = {"log_freq": 1, **options}
     with _random_numbers_kept(), torch.enable_grad(), tempfile.TemporaryDirectory() as folder:
@@ -187,11 +190,14 @@ class _Training:
 
     def _optimizer(self) -> torch.optim.Optimizer | None:
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        return self._make(trained) if trained else None
+        made = self._make(trained) if trained else None
+        if trained and not isinstance(made, torch.optim.Optimizer):
+            raise ValueError(f"verify: optimizer returned {made!r}, not a torch.optim.Optimizer")
+        return made
 
     def _forward(self) -> Tensor:
         result = self._batch_fn(self.model, self._step)
-        loss, *rest = result if isinstance(result, tuple) else (result,)
+        loss, *rest = result if isinstance(result, tuple) and result else (result,)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             what = (
                 f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__

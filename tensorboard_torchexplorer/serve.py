@@ -17,6 +17,8 @@ import webbrowser
 from types import TracebackType
 from typing import IO
 
+from tensorboard_torchexplorer.arguments import path_of, require_whole
+
 HOST = "127.0.0.1"
 """Nobody but this machine is served: a log directory may hold what is nobody else's business."""
 
@@ -26,12 +28,15 @@ _END_SECONDS = 10
 def launch(logdir: str | os.PathLike[str], port: int = 0) -> str:
     """Start TensorBoard on `port` of this machine (0: a free one) in threads of this process.
 
-    Returns the address that opens the TorchExplorer tab. Raises OSError if it can't start, for one because
-    the port is taken."""
+    Returns the address that opens the TorchExplorer tab. Raises ValueError for a port or path that is none,
+    OSError if it can't start, for one because the port is taken."""
+    directory = path_of("serve", "logdir", logdir)
+    require_whole("serve", "port", port, 0, 65535)
     from tensorboard import program
 
     server = program.TensorBoard()
-    server.configure(argv=["tensorboard", "--logdir", os.fspath(logdir), "--host", HOST, "--port", str(port)])
+    # A directory may have a name that begins like an option.
+    server.configure(argv=["tensorboard", f"--logdir={directory}", "--host", HOST, "--port", str(port)])
     try:
         return f"{server.launch()}#torchexplorer"
     except program.TensorBoardServerException as error:
@@ -69,18 +74,19 @@ class Server:
 def serve(logdir: str | os.PathLike[str], port: int = 0, *, browser: bool = False) -> Server:
     """Start TensorBoard on `logdir` in a process of its own, print its address, and with `browser` open it.
 
-    `port` 0 takes a free one. Raises ValueError for a port that is none, OSError if TensorBoard can't start.
-    """
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
-        raise ValueError(f"serve: port={port!r} is not a whole number from 0 to 65535")
+    `port` 0 takes a free one. Raises ValueError for a port or path that is none, OSError if TensorBoard can't
+    start."""
+    directory = path_of("serve", "logdir", logdir)
+    require_whole("serve", "port", port, 0, 65535)
     process = subprocess.Popen(
         # Not -m: the package's name then comes from a module that runs as __main__.
-        [sys.executable, "-c", f"from {__name__} import main; main()", os.fspath(logdir), str(port)],
+        [sys.executable, "-c", f"from {__name__} import main; main()", directory, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Ctrl+C is for the training, which may catch it and go on.
+        # Ctrl+C is for the training, which may catch it and go on. The second is the first's on Windows.
         start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
     )
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tensorboard_torchexplorer import events
+from tensorboard_torchexplorer.arguments import require_whole, require_writer
 from tensorboard_torchexplorer.background import Background, Listener, background_of
 from tensorboard_torchexplorer.columns import column
 from tensorboard_torchexplorer.record_file import flush_file
@@ -41,6 +42,7 @@ def log_to_wandb(
     the training: they become one warning, and nothing more is logged. Raises ImportError without wandb,
     ValueError for a wrong argument.
     """
+    require_writer("log_to_wandb", writer)
     log = WandbLog(run, report_every=report_every, own_rows=own_rows)
     log.attach(writer)
     return log
@@ -56,10 +58,10 @@ class WandbLog:
             raise ImportError("wandb_run needs wandb: pip install wandb") from error
         if not (callable(getattr(run, "log", None)) and callable(getattr(run, "define_metric", None))):
             raise ValueError(f"wandb_run={run!r} is not a run of wandb.init()")
-        if report_every is not None and (
-            isinstance(report_every, bool) or not isinstance(report_every, int) or report_every < 1
-        ):
-            raise ValueError(f"report_every={report_every!r} is not a whole number from 1 on, or None")
+        if report_every is not None:
+            require_whole("log_to_wandb", "report_every", report_every, 1)
+        if not isinstance(own_rows, bool):
+            raise ValueError(f"log_to_wandb: own_rows={own_rows!r} is not True or False")
         self._html = wandb.Html
         self._run = run
         self._report_every = report_every

@@ -11,13 +11,14 @@ import os
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from . import versions
+from .arguments import path_of, require_name, require_writer
 from .background import background_of
 from .capture.surroundings import writes_here
 from .capture.wrappers import held_as
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _WATCHES: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Watch]] = weakref.WeakKeyDictionary()
 _ENDED: weakref.WeakKeyDictionary[SummaryWriter, dict[str, Ended]] = weakref.WeakKeyDictionary()
+
+
+Writer = TypeVar("Writer", bound="ExplorerWriter")
 
 
 class _Nowhere:
@@ -104,8 +108,7 @@ def watch_model(
     versions.check()
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch: model={model!r} is not a torch.nn.Module")
-    if name is not None and not (isinstance(name, str) and name):
-        raise ValueError(f"watch: name={name!r} is not a non-empty string")
+    require_name("watch", name)
     options = validated(
         log=log,
         log_freq=log_freq,
@@ -128,6 +131,8 @@ def watch_model(
         if writes_here():
             raise ValueError("watch: writer=None is for the ranks that do not write, this one does")
         writer = _NOWHERE
+    else:
+        require_writer("watch", writer)
     outer, root = _unwrapped(model)
     watches = _WATCHES.setdefault(writer, {})
     for key, watch in list(watches.items()):
@@ -159,7 +164,12 @@ def _close(reference: weakref.ref[Watch]) -> None:
 
 
 def unwatch_model(writer: SummaryWriter | None, model: nn.Module | None = None) -> None:
-    """Stop recording `model`, or every model of `writer`, and leave the models as they were."""
+    """Stop recording `model`, or every model of `writer`, and leave the models as they were. One that is not
+    watched is left alone. ValueError names an argument that is none of its kind."""
+    if writer is not None:
+        require_writer("unwatch", writer)
+    if model is not None and not isinstance(model, nn.Module):
+        raise ValueError(f"unwatch: model={model!r} is not a torch.nn.Module")
     watches = _WATCHES.get(writer or _NOWHERE, {})
     root = _unwrapped(model)[1] if model is not None else None
     for key, watch in list(watches.items()):
@@ -223,18 +233,25 @@ class ExplorerWriter(SummaryWriter):
         **options: Any,
     ) -> None:
         """Takes what a SummaryWriter takes. With `wandb_run`, the run of `wandb.init()`, the statistics of
-        each module and at the end a report are logged there too; see `log_to_wandb` for the other two."""
+        each module and at the end a report are logged there too; see `log_to_wandb` for the other two.
+        ValueError names a `log_dir` that is no path, or a wrong argument of those."""
         self._wandb: WandbLog | None = None
         if wandb_run is not None:
             from .wandb_log import WandbLog
 
             self._wandb = WandbLog(wandb_run, report_every=wandb_report_every, own_rows=wandb_own_rows)
-        super().__init__(None if log_dir is None else os.fspath(log_dir), *arguments, **options)
+        # An empty one is none for a SummaryWriter.
+        directory = None if log_dir in (None, "") else path_of("ExplorerWriter", "log_dir", log_dir)
+        super().__init__(directory, *arguments, **options)
         if self._wandb is not None:
             self._wandb.attach(self)
 
     watch = watch_model
     unwatch = unwatch_model
+
+    # That of SummaryWriter has no types: editors and type checkers would not know what a `with` block has.
+    def __enter__(self: Writer) -> Writer:
+        return self
 
     def serve(self, port: int = 0, *, browser: bool = False) -> Server:
         """Start TensorBoard on this writer's directory in a process of its own, print its address and with

@@ -198,16 +198,6 @@ class TestLife:
         assert [step for step, _ in stored(tmp_path)] == [0]
         assert wait_until(lambda: thread._thread is None)
 
-    def test_after_reopen_it_goes_on(self, writer, tmp_path):
-        thread = background_of(writer)
-        thread.submit(values_at(0), 1)
-        thread.close()
-        thread.reopen()
-        thread.submit(values_at(1), 1)
-
-        assert thread.flush()
-        assert [step for step, _ in stored(tmp_path)] == [0, 1]
-
     def test_flush_gives_up_when_told(self, writer, held):
         background_of(writer).submit(held, 1)
 

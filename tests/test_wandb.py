@@ -253,8 +253,9 @@ def test_any_summary_writer_can_be_logged(start, tmp_path):
     ("options", "problem"),
     [
         ({"wandb_run": "mine"}, "wandb_run='mine' is not a run of wandb.init()"),
-        ({"wandb_report_every": 0}, "report_every=0 is not a whole number from 1 on"),
-        ({"wandb_report_every": True}, "report_every=True is not"),
+        ({"wandb_report_every": 0}, "log_to_wandb: report_every=0 is not a whole number from 1 on"),
+        ({"wandb_report_every": True}, "log_to_wandb: report_every=True is not"),
+        ({"wandb_own_rows": 1}, "log_to_wandb: own_rows=1 is not True or False"),
     ],
 )
 def test_wrong_arguments_are_named_and_no_file_is_opened(options, problem, start, tmp_path):

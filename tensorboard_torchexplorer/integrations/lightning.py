@@ -22,6 +22,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.tensorboard import SummaryWriter
 
+from ..arguments import path_of
 from .watching import Part, Watching, free_version, own_writer
 
 
@@ -84,7 +85,7 @@ class ExplorerCallback(*_BASES):  # type: ignore[misc]  # Lightning may be absen
                 f"ExplorerCallback: name={self._watching.name!r} can't be that of {len(paths)} modules"
             )
         self._paths = paths
-        self._logdir = None if logdir is None else os.fspath(logdir)
+        self._logdir = None if logdir is None else path_of("ExplorerCallback", "logdir", logdir)
         self._rerouted = _Rerouted()
 
     @property

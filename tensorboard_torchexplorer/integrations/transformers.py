@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
+from ..arguments import path_of
 from ..instances import instances_of
 from .watching import Part, Watching, own_writer
 
@@ -55,7 +56,7 @@ class ExplorerCallback(TrainerCallback):
         **options: Any,
     ) -> None:
         self._watching = Watching({"eval_freq": eval_freq, **options}, epochs)
-        self._logdir = None if logdir is None else os.fspath(logdir)
+        self._logdir = None if logdir is None else path_of("ExplorerCallback", "logdir", logdir)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
         self._watching.end()  # of a training that has raised

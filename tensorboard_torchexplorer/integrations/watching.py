@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer.arguments import require_name
 from tensorboard_torchexplorer.background import background_of
 from tensorboard_torchexplorer.options import TimeLog, validated
 from tensorboard_torchexplorer.recorder import Watch
@@ -52,8 +53,7 @@ class Watching:
                     f"ExplorerCallback: there is no option {option!r}; there are {', '.join(known)}"
                 )
         name = options.get("name")
-        if name is not None and not (isinstance(name, str) and name):
-            raise ValueError(f"ExplorerCallback: name={name!r} is not a non-empty string")
+        require_name("ExplorerCallback", name)
         if not isinstance(epochs, bool):
             raise ValueError(f"ExplorerCallback: epochs={epochs!r} is not True or False")
         if epochs and options.get("time_log") is not None:
