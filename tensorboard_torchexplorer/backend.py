@@ -31,7 +31,6 @@ from tensorboard_torchexplorer.schema import (
     Phase,
     RunEntry,
     Runs,
-    StepInfo,
     Steps,
 )
 from tensorboard_torchexplorer.schema_json import newer_version
@@ -55,7 +54,7 @@ class Backend:
     """Answers from stored records, for any number of threads."""
 
     def __init__(self) -> None:
-        self._timelines: Cache[dict[Key, StepInfo]] = Cache(CACHE_BYTES)
+        self._infos: Cache[history.Infos] = Cache(history.INFOS_BYTES)
         self._histories: Cache[Timeline] = Cache(CACHE_BYTES)
         self._graphs: Cache[StoredGraphs] = Cache(2 * CACHE_BYTES)
         self._entries: Cache[ModelEntry] = Cache(CACHE_BYTES)
@@ -114,21 +113,15 @@ class Backend:
         self, key: tuple[str, str], points: dict[str, list[Point]], token: str, tags: Sequence[str]
     ) -> Timeline:
         # Records that were there at the last request are not decoded again.
-        known = self._timelines.stale(key) or {}
-        decoded: dict[Key, StepInfo] = {}
-
-        def decode(point: Point) -> StepInfo:
-            at = Key(point.step, point.wall)
-            decoded[at] = known[at] if at in known else events.decode_info(point.payload)
-            return decoded[at]
-
+        infos = self._infos.stale(key) or history.Infos()
         index: dict[Phase, list[Point]] = {
             phase: points.get(tag, []) for phase, tag in zip(PHASES, tags, strict=True)
         }
-        steps = history.timeline(index, decode)
-        size = sum(1000 + 10 * len(point.payload) for part in index.values() for point in part)
-        self._timelines.put(key, "", decoded, size)
-        self._histories.put(key, token, steps, size)
+        steps = history.timeline(index, infos)
+        infos.forget_others({Key(p.step, p.wall) for part in index.values() for p in part})
+        self._infos.put(key, "", infos, infos.bytes)
+        # Its own tables; what is in them is that of `infos`.
+        self._histories.put(key, token, steps, 300 * len(steps.columns))
         return steps
 
     # --- Answers ---

@@ -6,7 +6,8 @@ As JSON, too, a list for each field is a third of the text of an object for each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import accumulate, chain
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints, overload
@@ -74,6 +75,37 @@ class Lists(Sequence[list[Row]]):
         if isinstance(at, range):
             return [self[one] for one in at]
         return list(self.items[self._ends[at] : self._ends[at + 1]])
+
+
+class Ranges(Sequence[list[int]]):
+    """[first, count] pairs of whole numbers below 2**31, in eight bytes each. Equal ones hash alike."""
+
+    def __init__(self, pairs: Iterable[Sequence[int]]) -> None:
+        self.data = array("i", chain.from_iterable(pairs)).tobytes()
+
+    def __len__(self) -> int:
+        return len(self.data) // 8
+
+    @overload
+    def __getitem__(self, index: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[list[int]]: ...
+    def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
+        at = range(len(self))[index]
+        if isinstance(at, range):
+            return [self[one] for one in at]
+        return memoryview(self.data).cast("i")[2 * at : 2 * at + 2].tolist()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Ranges):
+            return self.data == other.data
+        return list(self) == other if isinstance(other, list) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 def column(rows: Sequence[Any], name: str) -> Sequence[Any]:

@@ -32,7 +32,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_UINT8
 
 from tensorboard_torchexplorer import schema, schema_json
-from tensorboard_torchexplorer.columns import column
+from tensorboard_torchexplorer.columns import Ranges, column
 from tensorboard_torchexplorer.rows import MAX_BINS, MAX_ROWS, DecodeError, Rows, encode_rows, row_dtype
 from tensorboard_torchexplorer.schema_json import NewerVersionError
 
@@ -57,6 +57,9 @@ MAX_GRAPH_BYTES = 256 << 20
 """A graph may have this much JSON: some 500,000 invocations."""
 
 MAX_INFO_BYTES = 4 << 20
+MAX_RATIO = 200
+"""So many times its bytes, and a megabyte, stored JSON may have: some thirty times where it is most alike."""
+
 MAX_NODES = 1 << 20
 MAX_HEALTH = 1 << 24
 """A health record may hold this many numbers: 16 statistics of as many nodes as there may be."""
@@ -171,10 +174,12 @@ def encode_info(info: schema.StepInfo) -> bytes:
 def decode_info(payload: bytes) -> schema.StepInfo:
     """Raises DecodeError, or NewerVersionError for a record of a later version."""
     info = _loads(schema.StepInfo, payload, MAX_INFO_BYTES)
+    end = 0
     for pair in info.ran:
-        if len(pair) != 2 or min(pair) < 0 or sum(pair) > MAX_NODES:
+        if len(pair) != 2 or pair[0] < end or pair[1] < 1 or sum(pair) > MAX_NODES:
             raise DecodeError("a step is damaged: `ran` has a range that can't be")
-    return info
+        end = sum(pair)
+    return replace(info, ran=Ranges(info.ran))
 
 
 def encode_health(health: npt.NDArray[np.float32]) -> bytes:
@@ -233,7 +238,8 @@ def _loads(
     kind: type[schema_json.Parsed], payload: bytes, limit: int, newest: int = schema.VERSION
 ) -> schema_json.Parsed:
     try:
-        return schema_json.loads(kind, _inflate(payload, limit), newest)
+        text = _inflate(payload, min(limit, (1 << 20) + MAX_RATIO * len(payload)))
+        return schema_json.loads(kind, text, newest)
     except schema_json.ShapeError as error:
         raise DecodeError(str(error)) from None
 

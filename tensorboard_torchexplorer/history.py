@@ -8,10 +8,10 @@ wall time together identify a record: rows are taken only from the very event th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tensorboard_torchexplorer import events
 from tensorboard_torchexplorer.schema import PHASES, Fault, Phase, StepInfo
 
 MAX_FAULTS = 200
+
+INFOS_BYTES = 256 << 20
+"""What the index records of a model may take in memory. Those of 100,000 steps take about a third of it."""
+
+Part = TypeVar("Part", bound=Hashable)
 
 
 class Point(NamedTuple):
@@ -78,6 +83,54 @@ def normalised(points: Iterable[Point]) -> list[Point]:
             kept.pop()
         kept.append(point)
     return kept
+
+
+class Infos:
+    """What the index records of a model say, each decoded once. Parts that are equal are one object: of a
+    thousand steps most run the same nodes, and each repeats the faults of those before. A forged file could
+    still hold ever other ones, a few bytes making a megabyte; beyond `limit` bytes records can't be read."""
+
+    def __init__(self, limit: int = INFOS_BYTES) -> None:
+        self.bytes = 0
+        self._limit = limit
+        self._known: dict[Key, StepInfo] = {}
+        self._parts: dict[Any, Any] = {}
+
+    def __call__(self, point: Point) -> StepInfo:
+        """Raises DecodeError, or NewerVersionError for a record of a later version."""
+        at = Key(point.step, point.wall)
+        known = self._known.get(at)
+        if known is not None:
+            return known
+        if self.bytes > self._limit:
+            raise events.DecodeError(f"the steps of this model take more than {self._limit} bytes of memory")
+        info = events.decode_info(point.payload)
+        faults = [self._kept(f, len(f.path) + len(f.place) + len(f.error)) for f in info.faults]
+        info = self._known[at] = replace(
+            info,
+            ran=self._kept(info.ran, 8 * len(info.ran)),
+            session=self._kept(info.session, len(info.session)),
+            faults=faults,
+        )
+        self.bytes += _own_bytes(info)
+        return info
+
+    def forget_others(self, wanted: Set[Key]) -> None:
+        """Of records that are gone nothing is kept."""
+        for gone in self._known.keys() - wanted:
+            self.bytes -= _own_bytes(self._known.pop(gone))
+
+    def _kept(self, part: Part, size: int) -> Part:
+        known: Part | None = self._parts.get(part)
+        if known is None:
+            known = self._parts[part] = part
+            self.bytes += 200 + size
+        return known
+
+
+def _own_bytes(info: StepInfo) -> int:
+    """About what a decoded record takes in memory, without the parts that it shares."""
+    return 700 + 8 * (len(info.faults) + len(info.missing))
 
 
 def timeline(

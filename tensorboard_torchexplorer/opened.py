@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -74,9 +74,12 @@ class Opened:
         for span, steps in self.view.by_span(infos):
             last = len(span.nodes)
             changes = [0] * (last + 1)
-            for first, count in chain.from_iterable(infos[step].ran for step in steps):
-                changes[min(first, last)] += 1
-                changes[min(first + count, last)] -= 1
+            # Most steps run the same nodes.
+            alike: Counter[Sequence[list[int]]] = Counter(infos[step].ran for step in steps)
+            for ranges, times in alike.items():
+                for first, count in ranges:
+                    changes[min(first, last)] += times
+                    changes[min(first + count, last)] -= times
             ran[span.nodes] += np.cumsum(changes)[:-1]
         return ran
 

@@ -80,7 +80,7 @@ def newer_version(version: int, newest: int = schema.VERSION) -> str:
 def _fields(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return vars(value)
-    return list(value) if isinstance(value, Table) else str(value)
+    return list(value) if isinstance(value, Sequence) else str(value)
 
 
 def _finite(value: Any) -> Any:
@@ -89,7 +89,7 @@ def _finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, Table)):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_finite(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return _finite(vars(value))
@@ -117,7 +117,8 @@ def _parser(kind: Any) -> Parse:
     if origin is list:
         return _list_of(_parser(inner[0]))
     if origin is Sequence:
-        return _either_form(_list_of(_parser(inner[0])), _table_of(inner[0]))
+        rows = _list_of(_parser(inner[0]))
+        return _either_form(rows, _table_of(inner[0])) if is_record(inner[0]) else rows
     if origin is dict:
         return _dict_of(_parser(inner[1]))
     if isinstance(kind, type) and issubclass(kind, tuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tensorboard_torchexplorer.columns import Lists, Table, column, flattened, in_columns
+from tensorboard_torchexplorer.columns import Lists, Ranges, Table, column, flattened, in_columns
 
 
 class Point(NamedTuple):
@@ -105,3 +105,14 @@ def test_the_columns_to_store(rows):
 def test_no_rows_have_empty_columns():
     assert in_columns(Point, []) == {"x": [], "y": []}
     assert [*Table(Point, {"x": [], "y": []})] == []
+
+
+def test_ranges_are_the_sequence_of_their_pairs():
+    pairs = [[0, 3], [7, 1], [1 << 20, 5]]
+    ranges = Ranges(pairs)
+
+    assert (len(ranges), ranges[0], ranges[-1], ranges[1:]) == (3, pairs[0], pairs[-1], pairs[1:])
+    assert list(ranges) == pairs == ranges
+    assert ranges == Ranges(pairs) != Ranges(pairs[:2])
+    assert len({ranges, Ranges(pairs), Ranges([])}) == 2
+    assert len(ranges.data) == 24

@@ -18,7 +18,17 @@ from tensorboard_torchexplorer import events, schema_json
 from tensorboard_torchexplorer.events import DecodeError, NewerVersionError, Tag
 from tensorboard_torchexplorer.graphs import GraphView
 from tensorboard_torchexplorer.rows import decode_rows
-from tensorboard_torchexplorer.schema import HEALTH, PLUGIN_NAME, VERSION, Edge, End, Graph, Node, Series
+from tensorboard_torchexplorer.schema import (
+    HEALTH,
+    PLUGIN_NAME,
+    VERSION,
+    Edge,
+    End,
+    Fault,
+    Graph,
+    Node,
+    Series,
+)
 from tests.record_graphs import resnet, small, vqvae
 from tests.records import ODD_NAMES, Run, stored_graph
 
@@ -244,12 +254,29 @@ class TestGraph:
 
 
 class TestInfo:
-    @pytest.mark.parametrize("ran", [[[0]], [[0, 1, 2]], [[-1, 2]], [[0, -1]], [[0, 1 << 40]]])
+    @pytest.mark.parametrize(
+        "ran", [[[0]], [[0, 1, 2]], [[-1, 2]], [[0, -1]], [[0, 1 << 40]], [[0, 0]], [[0, 2], [1, 1]]]
+    )
     def test_ranges_that_cannot_be_are_refused(self, ran):
         info = replace(Run(small()).record(0).info, ran=ran)
 
         with pytest.raises(DecodeError, match="`ran` has a range"):
             events.decode_info(events.encode_info(info))
+
+    def test_a_bomb_is_not_inflated(self):
+        """Text that is nothing but one letter: a thousandth of it is stored."""
+        info = replace(Run(small()).record(0).info, session=3_000_000 * "x")
+
+        payload = zlib.compress(schema_json.dumps(info), 9)
+
+        with pytest.raises(DecodeError, match=r"larger than the 1\d{6} bytes allowed"):
+            events.decode_info(payload)
+
+    def test_of_the_most_alike_that_a_watch_writes_all_is_read(self):
+        same = [Fault(f"blocks.{at}.mlp", "output gradient", 500 * "x") for at in range(100)]
+        info = replace(Run(small()).record(0).info, ran=[[2 * at, 1] for at in range(200_000)], faults=same)
+
+        assert events.decode_info(events.encode_info(info)) == info
 
 
 class TestHealth:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tensorboard_torchexplorer import events, history
 from tensorboard_torchexplorer.events import NewerVersionError
-from tensorboard_torchexplorer.history import Key, Point, normalised, thinned, timeline
+from tensorboard_torchexplorer.history import Infos, Key, Point, normalised, thinned, timeline
 from tensorboard_torchexplorer.schema import Fault, StepInfo
 
 STEPS = st.lists(st.integers(0, 20), max_size=40)
@@ -113,6 +113,50 @@ class TestTimeline:
 
     def test_a_model_that_was_only_evaluated_is_shown_by_that(self):
         assert timeline({"eval": [point(0, 0)]}).main == "eval"
+
+
+class TestInfos:
+    """Decoding as the backend does it, with `Infos`."""
+
+    def test_equal_parts_are_kept_once(self):
+        faults = [Fault("a", "b", str(number)) for number in range(50)]
+        points = [point(step, step, ran=[[0, 4], [6, 2]], faults=faults) for step in range(300)]
+        infos = Infos()
+
+        found = timeline({"train": points}, infos).infos["train"]
+
+        assert len(found) == 300
+        assert found[7] == info(7, ran=[[0, 4], [6, 2]], faults=faults)
+        assert len({id(one.ran) for one in found.values()}) == 1
+        assert len({id(fault) for one in found.values() for fault in one.faults}) == 50
+        assert infos.bytes < 300 * 1200 + 50 * 300
+
+    def test_a_file_cannot_take_all_memory(self):
+        """Each record a few hundred bytes, and as many different ranges as they can hold."""
+        points = [
+            point(step, step, ran=[[2 * at + step % 7, 1] for at in range(40_000 - step)])
+            for step in range(9)
+        ]
+        infos = Infos(limit=1 << 20)
+
+        found = timeline({"train": points}, infos)
+
+        assert list(found.infos["train"]) == [0, 1, 2, 3]
+        assert infos.bytes < 2 << 20
+        assert [problem.place for problem in found.problems] == [f"train step {step}" for step in range(4, 9)]
+        assert "take more than 1048576 bytes of memory" in found.problems[0].error
+
+    def test_what_is_gone_takes_no_room(self):
+        infos = Infos()
+        points = [point(step, step) for step in range(100)]
+        timeline({"train": points}, infos)
+        full = infos.bytes
+
+        infos.forget_others({Key(p.step, p.wall) for p in points[:50]})
+
+        assert infos.bytes < 0.6 * full
+        assert timeline({"train": points}, infos).columns == list(range(100))
+        assert infos.bytes == full
 
 
 class TestThinned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .graph import VERSION
@@ -114,7 +115,7 @@ class StepInfo:
     wall: float
     time: float | None
     forwards: int
-    ran: list[list[int]]
+    ran: Sequence[list[int]]
     scale: float | None
     skipped: bool
     dropped: int
