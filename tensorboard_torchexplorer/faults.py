@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from .schema import Fault
 
@@ -24,15 +25,17 @@ class Faults:
         key = (path, place)
         if key in self._found or len(self._found) >= _MOST:
             return
-        fault = Fault(path, place, f"{type(error).__name__}: {error}"[:500])
+        fault = Fault(path, place, _text(error)[:500])
         self._found[key] = fault
-        _LOG.warning(
-            "torchexplorer could not record %s of module %r (training goes on): %s",
-            place,
-            path or "(model)",
-            fault.error,
-            exc_info=error if _LOG.isEnabledFor(logging.DEBUG) else None,
-        )
+        # A handler of the user's may raise. The tab has the fault all the same.
+        with suppress(Exception):
+            _LOG.warning(
+                "torchexplorer could not record %s of module %r (training goes on): %s",
+                place,
+                path or "(model)",
+                fault.error,
+                exc_info=error if _LOG.isEnabledFor(logging.DEBUG) else None,
+            )
 
     def list(self) -> list[Fault]:
         """What was found so far."""
@@ -40,3 +43,11 @@ class Faults:
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+def _text(error: Exception) -> str:
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:  # of the user's own class
+        return kind

@@ -7,6 +7,8 @@ import weakref
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from .capture.private import gradient_of
+from .identity import WeakIds
 from .instances import instances_of
 
 
@@ -23,7 +25,8 @@ class Optimizers:
         self.uncounted = False
         self._root = root
         self._chosen = chosen
-        self._found: weakref.WeakKeyDictionary[Optimizer, tuple[int, bool]] = weakref.WeakKeyDictionary()
+        self._seen: WeakIds[Optimizer] = WeakIds()
+        self._found: dict[int, tuple[int, bool]] = {}  # by id, of those seen
         # By id: a reference, even a weak one, would keep `module.to()` from swapping the parameter.
         self._version: tuple[int, int] | None = None
         self._unseen = 0
@@ -36,11 +39,12 @@ class Optimizers:
         if root is None:
             return False
         count = sum(len(group["params"]) for group in optimizer.param_groups)
-        known = self._found.get(optimizer)
+        known = self._found.get(id(optimizer)) if optimizer in self._seen else None
         if known is None or known[0] != count:
             mine = {id(parameter) for parameter in root.parameters()}
             touches = any(id(p) in mine for group in optimizer.param_groups for p in group["params"])
-            known = self._found[optimizer] = (count, touches)
+            known = self._found[id(optimizer)] = (count, touches)
+            self._seen.add(optimizer)
         return known[1]
 
     def parameters_of(self, optimizer: Optimizer) -> set[int]:
@@ -66,7 +70,7 @@ class Optimizers:
         root = self._root()
         self._version = None
         for parameter in root.parameters() if root is not None else ():
-            if parameter.grad is not None:
+            if gradient_of(parameter) is not None:
                 self.watch_version(parameter)
                 return
 

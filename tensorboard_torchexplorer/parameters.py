@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from .capture.by_module import ByModule
 from .capture.graph import GraphBuilder
-from .capture.private import quiet
+from .capture.private import gradient_of, quiet
 from .capture.survey import Survey, own_parameters
 from .faults import Faults
 from .sampling import Sampler
@@ -131,7 +131,7 @@ class Parameters:
         with quiet():
             for index, value in enumerate(self.values):
                 parameter = self._tensors[index]()
-                if parameter is None or value < 0 or parameter.grad is None:
+                if parameter is None or value < 0 or gradient_of(parameter) is None:
                     continue
                 if only is not None and id(parameter) not in only:
                     continue
@@ -150,8 +150,9 @@ class Parameters:
                 return -Status.LAZY
             if kind == "params":
                 return self._sampler.take(_local(parameter), later=True)
-            if parameter.grad is not None:
-                return self._sampler.take(_local(parameter.grad), later=True)
+            gradient = gradient_of(parameter)
+            if gradient is not None:
+                return self._sampler.take(_local(gradient), later=True)
             if not parameter.requires_grad:
                 return -Status.FROZEN
             return -Status.NO_GRADIENT if _local(parameter).numel() else -Status.EMPTY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from .capture.private import quiet
 from .capture.survey import Survey
 from .capture.tap import parts_of
 from .faults import Faults
+from .identity import WeakIds
 from .parameters import Parameters
 from .sampling import Sampler
 from .schema import Graph, Phase, Status, StepInfo
@@ -54,7 +54,7 @@ class Record:
     parameters_scaled: bool = False
     found_inf: Taken | None = None
     skipped: bool = False
-    stepped: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
+    stepped: WeakIds[torch.optim.Optimizer] = field(default_factory=WeakIds)
     thread: threading.Thread = field(default_factory=threading.current_thread)
     passed_by: int = 0
 

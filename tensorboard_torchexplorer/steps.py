@@ -18,8 +18,9 @@ from torch.optim.optimizer import Optimizer
 from .backward_ends import Sentinel, call_at_end, call_at_start
 from .budget import is_due
 from .capture.dynamo import EAGER, is_loaded
-from .capture.private import current_graph_task
+from .capture.private import current_graph_task, gradient_of
 from .capture.surroundings import NotObserved
+from .identity import WeakIds
 from .optimizers import Optimizers
 from .record import Record
 from .recording import Recording
@@ -61,7 +62,7 @@ class Steps:
         self._stepping = False
         self._attempt: weakref.ref[Optimizer] | None = None
         self._within_backward = False
-        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._stepped: WeakIds[Optimizer] = WeakIds()
         self._tasks: set[int] = set()
         self._whole = False
         self._sentinel: Sentinel | None = None
@@ -298,7 +299,7 @@ class Steps:
             return
         if not self.forwards and self._stepped and optimizer not in self._stepped:
             return  # the second optimizer of the step before
-        if all(parameter.grad is None for parameter in root.parameters()):
+        if all(gradient_of(parameter) is None for parameter in root.parameters()):
             return
         self._recording.open_unobserved(root, self.number)
         if self._missed and not self.passed_by and not len(self._recording.faults):

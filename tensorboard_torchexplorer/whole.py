@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .schema import Status
 
@@ -62,8 +61,12 @@ def unreadable(tensor: Tensor) -> int:
     if tensor.dtype in _OPAQUE:
         return Status.DTYPE
     kind = type(tensor)
-    if kind is not Tensor and kind is not Parameter and is_traceable_wrapper_subclass(tensor):
-        return Status.SUBCLASS
+    if (
+        kind is not Tensor
+        and kind is not Parameter
+        and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
+    ):
+        return Status.SUBCLASS  # whatever we asked of it, its own code would answer
     if torch._C._functorch.is_legacy_batchedtensor(tensor):  # of a backward of many gradients at once
         return Status.NOT_OBSERVED
     if tensor.layout is torch.strided and _is_freed(tensor):
@@ -91,7 +94,7 @@ def sparse_norms(gradient: Tensor) -> Tensor:
     rows, values = gradient.indices()[0], gradient.values().abs()
     if values.dtype not in DOUBLE:
         values = values.float()
-    squares = values.square().reshape(len(values), -1).sum(1)
+    squares = values.square().reshape(len(values), math.prod(values.shape[1:])).sum(1)
     return squares.new_zeros(gradient.shape[0]).index_add_(0, rows, squares).sqrt()
 
 

@@ -170,11 +170,12 @@ def unwatch_model(writer: SummaryWriter | None, model: nn.Module | None = None) 
         require_writer("unwatch", writer)
     if model is not None and not isinstance(model, nn.Module):
         raise ValueError(f"unwatch: model={model!r} is not a torch.nn.Module")
-    watches = _WATCHES.get(writer or _NOWHERE, {})
+    owner = _NOWHERE if writer is None else writer
+    watches = _WATCHES.get(owner, {})
     root = _unwrapped(model)[1] if model is not None else None
     for key, watch in list(watches.items()):
         if root is None or watch.model is root:
-            _end(writer or _NOWHERE, key)
+            _end(owner, key)
             if writer is None:
                 _ENDED[_NOWHERE].pop(key)  # the next watch may be of another run
 

@@ -304,6 +304,24 @@ def complex_numbers() -> Built:
     return model, lambda model: model(x).abs().square().mean()
 
 
+class ComplexInverse(nn.Module):
+    """The kernels of these mark tensors of their own as conjugated."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.lstsq(x, x[:, :1] + 1.0, driver="gels").solution + torch.linalg.pinv(x)[:, :1]
+
+
+class RealParts(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.view_as_real(x)
+
+
+@case({".": "in0 > 0 > 1 > 2 > out0"})
+def complex_inverse() -> Built:
+    model = nn.Sequential(nn.Linear(4, 4, dtype=torch.cfloat), ComplexInverse(), RealParts())
+    return model, on(torch.randn(4, 4, dtype=torch.cfloat))
+
+
 class ToFloat8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.to(torch.float8_e4m3fn)

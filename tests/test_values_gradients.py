@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from recording import numbers, record
+from recording import assert_row_holds, norms, numbers, record
 from torch import Tensor, nn
 
 
@@ -125,3 +125,60 @@ def test_a_sparse_gradient_of_an_activation():
     row = record(train).row("1", "output", "grad", "output")
     assert (row["size"], row["max"], row["min"], row["zeros"]) == (5, 5, 0, pytest.approx(0.6, abs=0.003))
     assert row["mean"] == pytest.approx(7 / 5)
+
+
+def test_gradients_of_real_parts_are_read_by_themselves():
+    """`view_as_real` makes a view that counts its strides in other units than that which it is a view of."""
+    torch.manual_seed(0)
+
+    class Spectrum(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.view_as_real(torch.fft.rfft(x))
+
+    model = nn.Sequential(nn.Linear(4, 6), Spectrum(), nn.Identity())
+    wanted: list[Tensor] = []
+
+    def train(writer) -> None:
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        out = model(torch.randn(5, 4))
+        out.register_hook(lambda g: wanted.append(g.clone()))
+        out.square().mul(torch.arange(40.0).view(5, 4, 2)).sum().backward()
+        optimizer.step()
+        assert watch.faults.list() == []
+
+    recorded = record(train)
+    for node, group in (("1", "output"), ("2", "input"), ("2", "output")):
+        name = "output" if group == "output" else "input"
+        assert_row_holds(recorded.row(node, group, "grad", name), norms(wanted[0]), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("columns", [[1, 3], []], ids=["some", "none"])
+def test_a_leaf_of_compressed_rows_has_its_gradient(columns):
+    """torch has no views of this layout. Its gradient may store nothing at all."""
+    x = torch.zeros(3, 4)
+    x[:, columns] = 1.0
+    sparse = x.to_sparse_csr().requires_grad_()
+
+    class Times(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 2))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return torch.sparse.mm(rows, self.weight)
+
+    model = Times()
+
+    def train(writer) -> None:
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(sparse).square().sum().backward()
+        optimizer.step()
+        assert watch.faults.list() == []
+
+    row = record(train).row(".", "input", "grad", "rows")
+    assert sparse.grad is not None
+    assert row["size"] == 3
+    assert row["max"] == pytest.approx(sparse.grad.to_dense().norm(dim=1).max().item(), rel=1e-5)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..schema import End
 from .edges import WITHOUT_DERIVATIVE, Edge
-from .private import LEAF_SEQUENCE, node_sequence
+from .private import LEAF_SEQUENCE, node_name, node_sequence
 from .structure_scope import NOBODY, Scope
 
 BACKWARD_HOOK = "BackwardHookFunctionBackward"
@@ -34,7 +34,7 @@ class _Step:
 def _inputs(scope: Scope, edge: Edge) -> Iterator[tuple[Scope | None, Edge]]:
     node, output = edge
     following = node.next_functions
-    name = node.name()
+    name = node_name(node)
     if name == BACKWARD_HOOK and output < len(following):
         following = (following[output],)
     elif name == WITHOUT_DERIVATIVE:

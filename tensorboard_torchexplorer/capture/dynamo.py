@@ -97,7 +97,7 @@ class _EagerStance:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may close a watch meanwhile
         self._holders: set[int] = set()
         self._placed: Any = None
 

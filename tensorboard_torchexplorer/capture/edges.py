@@ -8,13 +8,14 @@ that comes of our asking is given up again; whoever uses the view next gets one 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from .private import outdate_node, sequence_number, unseen
+from .private import node_name, outdate_node, sequence_number, unseen
 
 Edge = tuple[Any, int]
 
@@ -33,13 +34,20 @@ def lacks_derivative(tensor: Tensor) -> bool:
     if tensor._is_view():
         return False
     node = tensor.grad_fn
-    return node is not None and node.name() == WITHOUT_DERIVATIVE
+    return node is not None and node_name(node) == WITHOUT_DERIVATIVE
 
 
 def leaf_edge(tensor: Tensor) -> Edge:
     """Where the gradient of a leaf that requires grad ends. Runs an operator, which nobody sees."""
     with unseen(), torch.enable_grad():
-        edge = get_gradient_edge(tensor)
+        try:
+            # Wrappers need no code of their own for a view; jagged tensors do.
+            with nullcontext() if tensor.is_nested else torch._C._DisableTorchDispatch():
+                edge = get_gradient_edge(tensor)
+        except NotImplementedError:  # of a layout without views, as torch.sparse_csr
+            copied: Any = tensor.clone().grad_fn
+            leaf: Edge = copied.next_functions[0]
+            return leaf
     return edge.node, edge.output_nr
 
 

@@ -88,7 +88,10 @@ class ForwardCapture:
             except Exception as error:
                 self._report("", "the gradients of the inputs", error)
         with ExitStack() as stack:
-            stack.enter_context(self._tree.watching())
+            try:
+                stack.enter_context(self._tree.watching())
+            except Exception as error:
+                self._report("", "the calls of modules", error)
             stack.enter_context(self._attachments.collecting())
             if self._tracer is not None:
                 # Entered last and left first: a dispatch mode must leave in the frame that entered it.

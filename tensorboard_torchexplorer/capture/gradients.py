@@ -34,7 +34,7 @@ from torch import Tensor
 from ..schema import Group
 from .calls import Call
 from .edges import Edge, edge_of, is_stale, leaf_edge
-from .private import is_transformed, node_sequence, of_all_samples
+from .private import is_transformed, node_name, node_sequence, of_all_samples
 from .tap import Hook, Measure, Report, Source, Tap, View, port_key
 
 FOREVER = math.inf
@@ -92,6 +92,7 @@ def ports_of(tensors: list[Tensor]) -> list[EdgePort]:
         if (
             base is not None
             and base.requires_grad
+            and base.dtype == tensor.dtype  # else strides and offset count in other units
             and tensor.layout == torch.strided
             and not tensor.is_nested
             and not is_transformed(tensor)  # then its values lie elsewhere than it says
@@ -228,7 +229,7 @@ class Armer:
         numbers = self.numbers
         while todo:
             node = todo.pop()
-            if node.name() == CHECKPOINT_NODE:
+            if node_name(node) == CHECKPOINT_NODE:
                 self.met_checkpoint = True
             for position, following in enumerate(node.next_functions):
                 target = following[0]
@@ -317,7 +318,7 @@ class Armer:
             return None
         base = places[1][0]
         for sequence, node, _ in self.consumers[base]:
-            if low <= sequence < high and node.name() == WRITTEN_NODE:
+            if low <= sequence < high and node_name(node) == WRITTEN_NODE:
                 return tap.share(base, sequence, sequence + 1)
         return None
 

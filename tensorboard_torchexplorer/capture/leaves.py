@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections import deque
-from collections.abc import Callable, Mapping
-from types import FunctionType
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,9 @@ class Leaves:
 
     Opens tuples, named tuples, lists, deques, mappings and dataclasses, down to `MAX_DEPTH` levels
     and `MAX_VISITS` values. Generators and objects of other classes stay closed: reading them could
-    run the user's code or use them up.
+    run the user's code or use them up. For the same reason it is the base class that is asked for the
+    items, and no property for a field. Mappings that are no dict can be read by their own methods only;
+    what can't be read stays closed, too.
     """
 
     __slots__ = ("_visits", "others", "tensors")
@@ -51,31 +53,63 @@ class Leaves:
         self._visits += 1
         if depth >= MAX_DEPTH or self._visits > MAX_VISITS:
             return
-        if isinstance(value, (tuple, list, deque)):
-            fields = getattr(value, "_fields", None)
-            if isinstance(fields, tuple) and len(fields) == len(value):
-                for key, item in zip(fields, value, strict=True):
+        try:
+            self._open(name, value, depth)
+        except Exception:  # of the user's own class
+            self._describe(name, value)
+
+    def _open(self, name: str, value: Any, depth: int) -> None:
+        if isinstance(value, SEQUENCES):
+            fields = getattr(type(value), "_fields", None)
+            items = list(items_of(value))
+            if isinstance(fields, tuple) and len(fields) == len(items):
+                for key, (_, item) in zip(fields, items, strict=True):
                     self.add(f"{name}.{key}" if name else str(key), item, depth + 1)
             else:
                 before = len(self.tensors)
-                for position, item in enumerate(value):
+                for position, item in items:
                     if isinstance(item, (int, float, str, bool)):
                         continue
                     self.add(f"{name}[{position}]", item, depth + 1)
                 if len(self.tensors) == before:
                     self._describe(name, value)
+        elif isinstance(value, dict):
+            for key, item in list(items_of(value)):
+                self.add(_member(name, key), item, depth + 1)
         elif isinstance(value, Mapping):
-            for key in list(value.keys()):
-                self.add(_member(name, key), value[key], depth + 1)
+            for key, item in [(key, value[key]) for key in value.keys()]:  # noqa: SIM118  as it says itself
+                self.add(_member(name, key), item, depth + 1)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             for entry in dataclasses.fields(value):
-                self.add(_member(name, entry.name), getattr(value, entry.name, None), depth + 1)
+                self.add(_member(name, entry.name), _field(value, entry.name), depth + 1)
         else:
             self._describe(name, value)
 
     def _describe(self, name: str, value: Any) -> None:
         if len(self.others) < 64:
             self.others.append((name, describe(value)))
+
+
+SEQUENCES = (list, tuple, deque)
+
+
+def items_of(container: Any) -> Iterator[tuple[Any, Any]]:
+    """The items of a list, tuple, deque or dict by position or key, whatever its class does to iterate."""
+    if isinstance(container, OrderedDict):
+        return iter(OrderedDict.items(container))
+    if isinstance(container, dict):
+        return iter(dict.items(container))
+    base = next(kind for kind in SEQUENCES if isinstance(container, kind))
+    return enumerate(base.__iter__(container))
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of a dataclass as it is stored; None where a property of the user's stands in its place."""
+    own = getattr(value, "__dict__", {})
+    if name in own:
+        return own[name]
+    slot = getattr(type(value), name, None)
+    return getattr(value, name, None) if isinstance(slot, MemberDescriptorType) else None
 
 
 def with_sources(value: Any, made: dict[int, Tensor] | None = None) -> Any:
@@ -113,9 +147,10 @@ def describe(value: Any) -> str:
         text = repr(value if len(value) <= MAX_TEXT else value[: MAX_TEXT - 1] + "…")
     elif isinstance(value, (bool, int, float, complex, torch.dtype, torch.device, torch.Size)):
         text = repr(value)
-    elif isinstance(value, (tuple, list, deque)):
-        shown = ", ".join(describe(item) for item in list(value)[:4])
-        more = f", … {len(value)} items" if len(value) > 4 else ""
+    elif isinstance(value, SEQUENCES):
+        items = list(items_of(value))
+        shown = ", ".join(describe(item) for _, item in items[:4])
+        more = f", … {len(items)} items" if len(items) > 4 else ""
         text = f"[{shown}{more}]"
     elif type(value).__module__ == "numpy" and hasattr(value, "shape"):
         text = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"

@@ -6,9 +6,10 @@ checked on torch 2.6 and 2.13.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,19 @@ def node_sequence(node: Any) -> int:
     """The sequence number of an autograd node."""
     number: int = node._sequence_nr()
     return number
+
+
+def node_name(node: Any) -> str:
+    """The name of an autograd node, by its class: that of a custom Function is the very `ctx` on which the
+    Function may have put a `name` of its own."""
+    name: str = type(node).name(node)
+    return name
+
+
+def gradient_of(tensor: Tensor) -> Tensor | None:
+    """Its `.grad`. That of a tensor which is no leaf, as a module's parameter may be that another network has
+    made, is not asked for, since torch warns of it."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 def outdate_node(view: Tensor) -> None:
@@ -123,38 +137,64 @@ class quiet:
     __slots__ = ("_grad", "_mode", "_modes", "_plain", "_tangents", "_transforms")
 
     def __enter__(self) -> None:
+        self._tangents = False
+        self._mode = self._modes = self._transforms = None
         # First, since function modes see the change of the grad mode, too.
         self._plain = without_torch_function()
         self._plain.__enter__()
         self._grad = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        self._tangents = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
-        if self._tangents:
-            torch._C._set_fwd_grad_enabled(False)
-        self._mode = self._modes = None
-        depth = torch._C._len_torch_dispatch_stack()
-        if depth == 1:  # ours, while a forward is traced; the general way takes fifty times as long
-            self._mode = _pop_mode()
-        elif depth:
-            self._modes = _disable_current_modes()
-            self._modes.__enter__()
-        self._transforms = None
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            # Otherwise vmap would map our operators, and grad refuse to write to our buffer.
-            self._transforms = temporarily_clear_interpreter_stack()
-            self._transforms.__enter__()
+        try:
+            torch._C._set_grad_enabled(False)
+            if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+                self._tangents = True
+                torch._C._set_fwd_grad_enabled(False)
+            depth = torch._C._len_torch_dispatch_stack()
+            if depth == 1:  # ours, while a forward is traced; the general way takes fifty times as long
+                self._mode = _pop_mode()
+            elif depth:
+                self._modes = _disable_current_modes()
+                self._modes.__enter__()
+            if torch._C._functorch.peek_interpreter_stack() is not None:
+                # Otherwise vmap would map our operators, and grad refuse to write to our buffer.
+                self._transforms = temporarily_clear_interpreter_stack()
+                self._transforms.__enter__()
+        except BaseException:  # an interrupt: whoever continues must find all as it was
+            self.__exit__(None, None, None)
+            raise
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._transforms is not None:
-            self._transforms.__exit__(kind, error, trace)
-        if self._mode is not None:
-            _push_mode(self._mode)
-        if self._modes is not None:
-            self._modes.__exit__(kind, error, trace)
-        if self._tangents:
-            torch._C._set_fwd_grad_enabled(True)
-        torch._C._set_grad_enabled(self._grad)
-        self._plain.__exit__(kind, error, trace)
+        try:
+            if self._transforms is not None:
+                self._transforms.__exit__(kind, error, trace)
+            if self._mode is not None:
+                _push_mode(self._mode)
+            if self._modes is not None:
+                self._modes.__exit__(kind, error, trace)
+        finally:
+            if self._tangents:
+                torch._C._set_fwd_grad_enabled(True)
+            torch._C._set_grad_enabled(self._grad)
+            self._plain.__exit__(kind, error, trace)
+
+
+_LAZY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ZeroTensor)
+
+
+def run_operator(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operator that a dispatch mode was told of. What torch does about tensors that are only
+    marked as conjugated, negated or zero is off by then, having been done for the arguments. But some kernels
+    mark tensors of their own, like those of `torch.linalg.pinv` and `lstsq` with complex numbers, and would
+    give wrong results: so it is on again within."""
+    if not torch._C._dispatch_tls_is_dispatch_key_excluded(_LAZY[0]):
+        return operator(*args, **kwargs)
+    exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+    try:
+        for key in _LAZY:
+            exclude(key, False)
+        return operator(*args, **kwargs)
+    finally:
+        for key in _LAZY:
+            exclude(key, True)
 
 
 def let_operators_through(mode: type[TorchDispatchMode]) -> None:
@@ -171,13 +211,54 @@ def _dispatched(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
     return mode.__torch_dispatch__(operator, (), args, kwargs)
 
 
-_HOOKS = (
+_HOOKS = {
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
-)
+}
+
+
+class _Hook(partial[None]):
+    """A hook that stands on modules for a while. A model may be copied meanwhile, as by a forward that makes
+    its teacher on the first call: the hook has to leave the copies, too. In a pickle its place is taken by
+    something that does nothing, and needs nothing of ours to be loaded."""
+
+    copies: _Copies | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
+        if self.copies is not None:
+            self.copies.note(memo)
+        return self
+
+    def __reduce__(self) -> Any:
+        return getattr, (nullcontext(), "__exit__")
+
+
+class _Copies:
+    """The copies of `modules` that are made while hooks stand on them."""
+
+    def __init__(self, modules: Collection[nn.Module]) -> None:
+        self._modules = modules
+        self._originals: set[int] = set()
+        self._found: dict[int, weakref.ref[nn.Module]] = {}
+
+    def note(self, memo: dict[int, Any]) -> None:
+        """A hook is being copied by `copy.deepcopy`, once for each module. Of those that have not been noted
+        yet, the module that it stands on is the last one in the memo."""
+        if not self._originals:
+            self._originals = {id(module) for module in self._modules}
+        for original, copy in reversed(memo.items()):
+            if original in self._originals:
+                known = self._found.get(id(copy))
+                if known is None or known() is not copy:
+                    self._found[id(copy)] = weakref.ref(copy)
+                    return
+
+    def living(self) -> list[nn.Module]:
+        """Those that are still there."""
+        return [copy for reference in self._found.values() if (copy := reference()) is not None]
 
 
 @contextmanager
@@ -186,24 +267,30 @@ def forward_hooks(
 ) -> Iterator[None]:
     """Hooks on all `modules` for the length of the block: `before(module, args, kwargs)`, and
     `after(module, args, kwargs, result)` even if the call raises. They come last among the hooks of a module.
+    Modules without all of torch's dictionaries of hooks, as after some ways to unpickle, get none.
 
     What `register_forward_pre_hook` and `register_forward_hook` do, without the handles: those are five
     objects each, and for some hundred modules they take longer than a whole idle step.
     """
     key = RemovableHandle(OrderedDict()).id
+    first, last = _Hook(before), _Hook(after)
+    copies = last.copies = _Copies(modules)
     try:
         for module in modules:
             own = module.__dict__
-            own["_forward_pre_hooks"][key] = before
-            own["_forward_pre_hooks_with_kwargs"][key] = True
-            own["_forward_hooks"][key] = after
-            own["_forward_hooks_with_kwargs"][key] = True
-            own["_forward_hooks_always_called"][key] = True
+            if own.keys() >= _HOOKS:
+                own["_forward_pre_hooks"][key] = first
+                own["_forward_pre_hooks_with_kwargs"][key] = True
+                own["_forward_hooks"][key] = last
+                own["_forward_hooks_with_kwargs"][key] = True
+                own["_forward_hooks_always_called"][key] = True
         yield
     finally:
-        for module in modules:
+        for module in (*modules, *copies.living()):
+            own = module.__dict__
             for name in _HOOKS:
-                module.__dict__[name].pop(key, None)
+                if name in own:
+                    own[name].pop(key, None)
 
 
 def missing() -> list[str]:
@@ -222,6 +309,7 @@ def missing() -> list[str]:
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch._C._functorch, "is_functorch_wrapped_tensor"),
         (torch._C._functorch, "is_legacy_batchedtensor"),
+        (torch._C, "_dispatch_tls_set_dispatch_key_excluded"),
         (forward_ad, "_current_level"),
         (torch._C, "_set_fwd_grad_enabled"),
     )

@@ -24,6 +24,7 @@ from .private import (
     current_autograd_node,
     current_graph_task,
     forward_hooks,
+    node_name,
     node_sequence,
     queue_backward_callback,
     sequence_number,
@@ -123,7 +124,7 @@ class Recompute:
         if current_graph_task() is None:
             return None
         node = current_autograd_node()
-        if node is None or node.name() != CHECKPOINT_NODE:  # a recomputation of the other kind
+        if node is None or node_name(node) != CHECKPOINT_NODE:  # a recomputation of the other kind
             return None
         made = node_sequence(node)
         for position, (start, call) in enumerate(self._waiting):

@@ -21,7 +21,7 @@ from ..schema import End
 from .autograd_walk import walk
 from .calls import Call
 from .edges import edge_of, is_stale
-from .private import beneath, let_operators_through, without_torch_function
+from .private import beneath, let_operators_through, run_operator, without_torch_function
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
@@ -319,6 +319,6 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = run_operator(func, args, kwargs)
         self._tracer.operated(func, args, kwargs, result)
         return result

@@ -33,6 +33,7 @@ class FunctionObserver(Protocol):
 _lock = threading.Lock()
 _observers: dict[int, list[FunctionObserver]] = {}
 _original: Any = None
+_ours: Any = None
 
 
 def _patched(original: Any) -> Any:
@@ -61,17 +62,18 @@ def _patched(original: Any) -> Any:
 
 def watch_functions(observer: FunctionObserver) -> None:
     """Tell `observer` of every Function that this thread applies from now on."""
-    global _original
+    global _original, _ours
     with _lock:
         if not _observers:
             _original = Function.__dict__["apply"]
-            Function.apply = _patched(_original)  # type: ignore[method-assign]
+            _ours = _patched(_original)
+            Function.apply = _ours  # type: ignore[method-assign]
         _observers.setdefault(threading.get_ident(), []).append(observer)
 
 
 def unwatch_functions(observer: FunctionObserver) -> None:
     """Undo `watch_functions`. To be called from the same thread."""
-    global _original
+    global _original, _ours
     with _lock:
         thread = threading.get_ident()
         mine = _observers.get(thread, [])
@@ -79,6 +81,8 @@ def unwatch_functions(observer: FunctionObserver) -> None:
             mine.remove(observer)
         if not mine:
             _observers.pop(thread, None)
-        if not _observers and _original is not None:
-            Function.apply = _original  # type: ignore[method-assign]
-            _original = None
+        if not _observers and _ours is not None:
+            # Somebody else may have put theirs around ours meanwhile: it stays, and hands on to the original.
+            if Function.__dict__["apply"] is _ours:
+                Function.apply = _original  # type: ignore[method-assign]
+            _original = _ours = None

@@ -16,12 +16,13 @@ from torch.nn.utils.prune import BasePruningMethod
 
 from ..schema import Module, Parameter
 from .by_module import ByModule
+from .leaves import SEQUENCES, items_of
 from .private import without_torch_function
 from .sharding import class_before_sharding, flat_parts
 from .wrappers import held_as
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-PLAIN_CONTAINERS = (list, tuple, deque, dict)
+PLAIN_CONTAINERS = (*SEQUENCES, dict)
 MAX_VISITS = 1000
 """Of one attribute: what holds more is a data set, not a list of layers."""
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
@@ -144,20 +145,14 @@ def _hidden_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             keys, value = todo.popleft()
             visits += 1
             if isinstance(value, nn.Module):
+                if "_modules" not in vars(value):
+                    continue  # one that was never initialised, and can't be called as a module
                 if all(below is not module for below in value.modules()):
                     # Only now: to write out a key, a tensor say, may take long or run code of the user.
                     yield "".join([name, *(f"[{key!r}]".replace(".", "_") for key in keys)]), value
             elif isinstance(value, PLAIN_CONTAINERS):
                 room = MAX_VISITS - len(todo)
-                todo += [((*keys, key), item) for key, item in _items(value, room)]
-
-
-def _items(container: Any, most: int) -> Iterator[tuple[Any, Any]]:
-    """The first items of a container by key or position, whatever its class does to iterate."""
-    if isinstance(container, dict):
-        return islice(dict.items(container), most)
-    base = next(kind for kind in PLAIN_CONTAINERS if isinstance(container, kind))
-    return islice(enumerate(base.__iter__(container)), most)
+                todo += [((*keys, key), item) for key, item in islice(items_of(value), room)]
 
 
 def _class_name(module: nn.Module) -> tuple[str, list[str]]:
