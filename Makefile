@@ -26,7 +26,9 @@ DEMO_STEPS ?=
 DEMO_SERVE ?= 1
 
 RUN := $(VENV)/bin/python
-# Modules are compiled when they are first imported: most of torch and transformers never are.
+# Modules are compiled when they are first imported: most of torch and transformers never are. Where the
+# environment forbids to keep what was compiled, each of the many processes of the tests would do it again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 FIND_CHROMIUM := command -v chromium chromium-browser google-chrome | grep -m 1 .
@@ -46,11 +48,12 @@ endif
 check: python-check frontend-check
 
 # What only needs to be set up and read goes on two cores at once. pytest comes last, so that its summary
-# closes the output.
+# closes the output. Many of its tests wait for processes of their own, so two workers leave two cores idle.
+# tests/conftest.py says which files begin.
 test:
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) check bundle-check vitest chromium
 	cd frontend && PYTHON=$(abspath $(RUN)) CHROMIUM=$${CHROMIUM:-$$($(FIND_CHROMIUM))} npm run e2e
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 python-check: $(VENV)/.dev
 	$(RUN) -m ruff check

@@ -7,8 +7,8 @@ export default defineConfig({
   globalSetup: './e2e/server.ts',
   timeout: 60_000,
   expect: { timeout: 15_000 },
-  // One server and one browser; tests only read, each in its own page.
-  workers: 1,
+  // One server for both; tests only read, each in its own page. Of two, one goes on while the other waits.
+  workers: 2,
   forbidOnly: Boolean(process.env.CI),
   reporter: [['list']],
   use: {

@@ -26,13 +26,42 @@ settings.load_profile("torchexplorer")
 # The models here are small: two threads wait for each other longer than they work. Before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+# The files that take longest, many of them because they wait for processes of their own: they begin first, so
+# that at the end of a run no worker of xdist is left alone with one of them.
+LONG = [
+    "neutral",
+    "server",
+    "faults",
+    "examples",
+    "server_cases",
+    "notebook",
+    "modes_compile",
+    "integration_processes",
+    "ranks",
+    "packaging",
+    "integration_lightning",
+    "modes_processes",
+    "integration_transformers",
+    "modes_compile_steps",
+    "server_resume",
+    "cli",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/ anew instead of comparing"
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {TESTS / f"test_{name}.py": place for place, name in enumerate(LONG)}
+    assert all(path.exists() for path in order), "LONG names a file that is not there"
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture
