@@ -227,11 +227,12 @@ def _points(source: Source, run: str, tags: Sequence[str]) -> dict[str, list[Poi
 
 
 def _events(path: str) -> Iterator[Any]:
-    """The events of a file. Raises DecodeError at the first record that is damaged or not complete."""
+    """The events that a file holds now; what is added while it is read is left for the next time. Raises
+    DecodeError at the first record that is damaged or not complete."""
     size = tf.io.gfile.stat(path).length
     with _opened_file(path) as file:
         at = 0
-        while header := file.read(_HEADER_BYTES):
+        while at < size and (header := file.read(_HEADER_BYTES)):
             length = int.from_bytes(header[:8], "little")
             whole = len(header) == _HEADER_BYTES
             if whole and masked_crc32c(header[:8]) != int.from_bytes(header[8:], "little"):

@@ -10,7 +10,7 @@ import pytest
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
-from tensorboard_torchexplorer import events, schema_json
+from tensorboard_torchexplorer import events, reader, schema_json
 from tensorboard_torchexplorer.reader import read
 from tensorboard_torchexplorer.schema import HEALTH, Status
 from tests.plugin_client import Loaded
@@ -195,6 +195,19 @@ class TestErrors:
         path.write_bytes(header + masked_crc32c(header).to_bytes(4, "little") + bytes(100))
 
         assert "ends within a record at byte 0" in read(tmp_path)["."].problems[0]
+
+    def test_a_file_that_grows_while_it_is_read_is_no_problem(self, tmp_path):
+        """What is there when the reading begins is read; what comes meanwhile may not be complete."""
+        with SummaryWriter(tmp_path) as writer:
+            write(writer, Run(small()), range(3))
+            writer.flush()
+            path = event_file(tmp_path)
+            events = reader._events(str(path))
+            first = next(events)
+            write(writer, Run(small()), range(3, 300), graph=False)
+            writer.flush()
+
+            assert [event.step for event in (first, *events)] == [0, 0, 1, 2]
 
     def test_a_directory_that_looks_like_an_event_file(self, logdir, tmp_path):
         shutil.copytree(logdir, tmp_path, dirs_exist_ok=True)
