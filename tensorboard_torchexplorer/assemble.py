@@ -31,7 +31,7 @@ class Finished:
     `scale` is the slot of the loss scale, which gradients of tensors are divided by, and those of
     parameters where `parameters_scaled` (a fused optimizer unscales inside its step, and leaves out the
     step if `found_inf`). `updates` are (node-independent series of the parameter, its slot before and
-    after the update).
+    after the update). `graph_phase` is as in `events.graph_values`.
     """
 
     phase: Phase
@@ -51,6 +51,7 @@ class Finished:
     parameters_scaled: bool
     found_inf: Taken | None
     graph: Graph | None
+    graph_phase: Phase
 
     @property
     def size(self) -> int:
@@ -96,7 +97,7 @@ class Assembler:
             self._shards(rows),
             step.samples.wide,
         )
-        graph = graph_values(step.graph) if step.graph is not None else []
+        graph = graph_values(step.graph, step.graph_phase) if step.graph is not None else []
         return graph + step_values(record)
 
     def _shards(self, rows: NDArray[np.void]) -> dict[int, NDArray[np.void]]:

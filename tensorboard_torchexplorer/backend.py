@@ -1,7 +1,7 @@
 """What the routes answer: stored points to the dataclasses of `schema`. Knows neither HTTP nor torch.
 
 A `Backend` lives as long as TensorBoard and keeps what is costly to make, each with the token of the tags it
-was made from. A request lists three tags (about 1 ms), which gives the token, and reads only if it changed.
+was made from. A request lists four tags (about 1 ms), which gives the token, and reads only if it changed.
 """
 
 from __future__ import annotations
@@ -76,21 +76,22 @@ class Backend:
             return self._open(source, run, model, token, listed)
 
     def _open(self, source: Source, run: str, model: str, token: str, listed: dict[str, Listed]) -> Opened:
-        graph_tag, *index_tags = _tags(model)
+        graph_tags, index_tags = _tags(model)[:2], _tags(model)[2:]
         index_token = combined(listed, index_tags)
         key = (run, model)
-        graphs = self._graphs.get(key, combined(listed, [graph_tag]))
+        graphs = self._graphs.get(key, combined(listed, graph_tags))
         steps = self._histories.get(key, index_token)
-        wanted = ([] if graphs else [graph_tag]) + ([] if steps else index_tags)
+        wanted = ([] if graphs else graph_tags) + ([] if steps else index_tags)
         found = source.read([run], [tag for tag in wanted if tag in listed]) if wanted else {}
         points = found.get(run, {})
         try:
             if steps is None:
                 steps = self._timeline(key, points, index_token, index_tags)
             if graphs is None:
-                graphs = StoredGraphs(history.normalised(points.get(graph_tag, [])))
-                size = 250 * sum(len(point.payload) for point in graphs.points)
-                self._graphs.put(key, combined(listed, [graph_tag]), graphs, size)
+                stored = [history.normalised(points.get(tag, [])) for tag in graph_tags]
+                graphs = StoredGraphs(dict(zip(PHASES, stored, strict=True)))
+                size = 250 * sum(len(point.payload) for tag in stored for point in tag)
+                self._graphs.put(key, combined(listed, graph_tags), graphs, size)
             view = graphs.view_for(steps)
         except (events.DecodeError, events.NewerVersionError) as error:
             self._problems[key] = (token, str(error))
@@ -98,7 +99,7 @@ class Backend:
         return Opened(run, model, token, steps, graphs, view)
 
     def token(self, source: Source, run: str, model: str) -> tuple[str, dict[str, Listed]]:
-        """What changes with every new record of the model, and its three tags."""
+        """What changes with every new record of the model, and its four tags."""
         tags = _tags(model)
         listed = source.listing([run], tags).get(run, {})
         if not listed:
@@ -145,7 +146,7 @@ class Backend:
                 else:
                     changed.setdefault(run, []).append(name)
         for batch in _batches(sorted(changed), RUNS_PER_READ):
-            wanted = sorted({tag for run in batch for name in changed[run] for tag in _tags(name)[1:]})
+            wanted = sorted({tag for run in batch for name in changed[run] for tag in _tags(name)[2:]})
             points = source.read(batch, wanted)
             for run in batch:
                 for name in changed[run]:
@@ -208,7 +209,7 @@ class Backend:
         low, high = self._range(opened, phase, points)
         column = HEALTH.index(stat)
         stored = {Key(point.step, point.wall): point.payload for point in points}
-        own = opened.health(wanted, stored.get(wanted))[:, column]
+        own = opened.health(phase, logged[-1], stored.get(wanted))[:, column]
         worst = opened.view.worst(own)
         return Health(
             stat=stat,
@@ -282,8 +283,9 @@ def time_unit(graph: Graph) -> str:
 
 
 def _tags(model: str) -> list[str]:
-    """The tags whose points say whether there is anything new."""
-    return [events.graph_tag(model), *(events.step_tag(model, phase, "index") for phase in PHASES)]
+    """The tags whose points say whether there is anything new: graphs, then indices, by phase."""
+    indices = (events.step_tag(model, phase, "index") for phase in PHASES)
+    return [*(events.graph_tag(model, phase) for phase in PHASES), *indices]
 
 
 def _entry(name: str, listed: dict[str, Listed], points: dict[str, list[Point]]) -> ModelEntry:
@@ -292,8 +294,8 @@ def _entry(name: str, listed: dict[str, Listed], points: dict[str, list[Point]])
     newest = max(events.stored_version(listed[tag].content) for tag in tags if tag in listed)
     if newest > VERSION:
         return ModelEntry(name, token, 0, -1, -1, newer_version(newest))
-    problem = "" if tags[0] in listed else "no graph was recorded"
-    steps = history.normalised(points.get(tags[1], []))
+    problem = "" if tags[0] in listed or tags[1] in listed else "no graph was recorded"
+    steps = history.normalised(points.get(tags[2], []))
     try:
         # The rest is decoded when the model is opened: there may be hundreds of runs.
         for point in steps[-1:]:

@@ -4,6 +4,7 @@ module that knows bytes.
 Tags, the model's name last so that it may hold any character:
 
     torchexplorer/graph/<model>             zlib JSON of `schema.Graph` in columns, again whenever it grew
+    torchexplorer/eval/graph/<model>        the same of a process that has only evaluated so far
     torchexplorer/<phase>/rows.<k>/<model>  the rows of shard k, see `rows`
     torchexplorer/<phase>/health/<model>    one number per node and statistic, see `encode_health`
     torchexplorer/<phase>/index/<model>     zlib JSON of `schema.StepInfo`
@@ -72,7 +73,9 @@ _GRAPH_VERSION = 2
 _HEALTH_HEADER = struct.Struct("<BBI")
 _HEALTH_VERSION = 1
 _PHASES: dict[str, schema.Phase] = {phase: phase for phase in schema.PHASES}
-_TAG = re.compile(r"torchexplorer/(?:(graph)|(train|eval)/(index|health|rows\.(\d{1,7})))/(.*)", re.DOTALL)
+_TAG = re.compile(
+    r"torchexplorer/(?:(graph|eval/graph)|(train|eval)/(index|health|rows\.(\d{1,7})))/(.*)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class StepRecord:
 
 
 class Tag(NamedTuple):
-    """A parsed tag: `part` is "graph", "index", "health" or "rows"; a graph has no phase."""
+    """A parsed tag: `part` is "graph", "index", "health" or "rows"; that of a graph is told of no phase."""
 
     part: str
     phase: schema.Phase | None
@@ -112,13 +115,16 @@ def step_values(record: StepRecord) -> list[Any]:
     return values
 
 
-def graph_values(graph: schema.Graph) -> list[Any]:
-    """The `Summary.Value` of a graph; belongs before the values of the first step that needs it."""
-    return [_value(graph_tag(graph.model), encode_graph(graph))]
+def graph_values(graph: schema.Graph, phase: schema.Phase = "train") -> list[Any]:
+    """The `Summary.Value` of a graph; belongs before the values of the first step that needs it. `phase` is
+    "eval" as long as the process has only evaluated."""
+    return [_value(graph_tag(graph.model, phase), encode_graph(graph))]
 
 
-def graph_tag(model: str) -> str:
-    return f"torchexplorer/graph/{_checked(model)}"
+def graph_tag(model: str, phase: schema.Phase = "train") -> str:
+    """A process that evaluates an old step has a tag of its own: of one tag, TensorBoard forgets what was
+    written before at that step and after it, and with it the graph that explains the training."""
+    return f"torchexplorer/{'eval/' if phase == 'eval' else ''}graph/{_checked(model)}"
 
 
 def step_tag(model: str, phase: schema.Phase, part: str, shard: int = 0) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +29,7 @@ from tensorboard_torchexplorer.schema import (
     Module,
     Searchable,
     Series,
+    StepInfo,
 )
 
 MAX_MATCHES = 200
@@ -38,11 +39,11 @@ TIMES = "\u00d7"
 
 @dataclass(frozen=True)
 class Span:
-    """The steps from `first` on, until the next span's, were written with one numbering: `entries[i]` says in
-    which shard and row `GraphView.graph.series[i]` lay then (None or past the end: it was not recorded),
-    `nodes[i]` is the index in the merged graph of the node that the process called i."""
+    """What the processes named in `sessions` wrote has one numbering: `entries[i]` says in which shard and
+    row `GraphView.graph.series[i]` lies there (None or past the end: it was not recorded), `nodes[i]` is the
+    index in the merged graph of the node that the process called i."""
 
-    first: int
+    sessions: frozenset[str]
     entries: Sequence[Series | None]
     nodes: npt.NDArray[np.int64]
 
@@ -50,9 +51,9 @@ class Span:
         return self.entries[index] if index < len(self.entries) else None
 
 
-def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
-    """One graph of those of successive processes, each with the first step that it explains. Nodes keep
-    the numbers of the last graph; what only older graphs have follows."""
+def merged(graphs: Sequence[tuple[frozenset[str], Graph]]) -> tuple[Graph, list[Span]]:
+    """One graph of those of several processes, each with the sessions that it explains. Nodes keep the
+    numbers of the last graph; what only others have follows."""
     _, newest = graphs[-1]
     if len(graphs) == 1:
         return newest, [Span(graphs[0][0], newest.series, np.arange(len(newest.nodes)))]
@@ -65,7 +66,7 @@ def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
     edge_ends = {(edge.level, edge.source, edge.target) for edge in edges}
     series_index = {_identity(newest, entry): index for index, entry in enumerate(series)}
     spans: list[Span] = []
-    for first, graph in reversed(graphs):
+    for sessions, graph in reversed(graphs):
         for module in graph.modules:
             if module.path not in module_index:
                 module_index[module.path] = len(modules)
@@ -103,7 +104,7 @@ def merged(graphs: Sequence[tuple[int, Graph]]) -> tuple[Graph, list[Span]]:
                 owner = module_index[graph.modules[entry.module].path] if entry.module >= 0 else -1
                 series.append(replace(entry, node=owner_node, module=owner))
             entries[series_index[identity]] = entry
-        spans.append(Span(first, [entries.get(index) for index in range(len(series))], numbers))
+        spans.append(Span(sessions, [entries.get(index) for index in range(len(series))], numbers))
     graph = replace(newest, modules=modules, nodes=nodes, edges=edges, series=series)
     return graph, spans[::-1]
 
@@ -123,7 +124,7 @@ def _moved(end: End, numbers: npt.NDArray[np.int64]) -> End:
 class GraphView:
     """A merged graph with the look-ups that routes need; built once per stored graph."""
 
-    def __init__(self, graphs: Sequence[tuple[int, Graph]]) -> None:
+    def __init__(self, graphs: Sequence[tuple[frozenset[str], Graph]]) -> None:
         self.graph, self.spans = merged(graphs)
         self.index = {node_id: index for index, node_id in enumerate(column(self.graph.nodes, "id"))}
         self._parents = column(self.graph.nodes, "parent")
@@ -131,6 +132,7 @@ class GraphView:
         for index, parent in enumerate(self._parents):
             if parent >= 0:
                 self.children[parent].append(index)
+        self._span_of = {session: span for span in self.spans for session in span.sessions}
         self._edges = _grouped(column(self.graph.edges, "level"))
 
     def series_of(self, node: int) -> list[int]:
@@ -139,19 +141,18 @@ class GraphView:
         of_node, of_module = self._series
         return of_node.get(node, []) + of_module.get(module, [])
 
-    def span_of(self, step: int) -> Span:
-        """The span that a logged step lies in."""
-        return next((span for span in reversed(self.spans) if span.first <= step), self.spans[0])
+    def span_of(self, session: str) -> Span:
+        """The span of a process that has a graph."""
+        return self._span_of[session]
 
-    def by_span(self, steps: Iterable[int]) -> list[tuple[Span, list[int]]]:
-        """The spans that ascending logged steps lie in, each with its steps."""
-        found: list[tuple[Span, list[int]]] = []
+    def by_span(self, infos: Mapping[int, StepInfo], steps: Iterable[int]) -> list[tuple[Span, list[int]]]:
+        """The spans of those `steps` of a phase that were logged, each with its steps."""
+        found: dict[int, tuple[Span, list[int]]] = {}
         for step in steps:
-            span = self.span_of(step)
-            if not found or found[-1][0] is not span:
-                found.append((span, []))
-            found[-1][1].append(step)
-        return found
+            if step in infos:
+                span = self._span_of[infos[step].session]
+                found.setdefault(id(span), (span, []))[1].append(step)
+        return list(found.values())
 
     def level(self, index: int, ran: npt.NDArray[np.int64], steps: int) -> Level:
         """What the invocation `index` did; `ran` counts the logged training steps of each node."""

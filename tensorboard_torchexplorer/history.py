@@ -41,9 +41,8 @@ class Key(NamedTuple):
     wall: float
 
 
-@dataclass(frozen=True)
-class Session:
-    """The logged steps `first`..`last` that one process wrote."""
+class Session(NamedTuple):
+    """A process: its first logged step, of the training if it trained, and its last of any kind."""
 
     name: str
     first: int
@@ -52,12 +51,15 @@ class Session:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The logged steps of a model, ascending, and the event that holds each."""
+    """The logged steps of a model, ascending, and the event that holds each. `sessions` are the processes
+    that trained it, or where none did those that evaluated it; `evaluations` those that only evaluated what
+    others trained."""
 
     infos: Mapping[Phase, Mapping[int, StepInfo]]
     keys: Mapping[Phase, Mapping[int, Key]]
     columns: list[int]
     sessions: list[Session]
+    evaluations: list[Session]
     problems: list[Fault]
 
     @property
@@ -150,9 +152,14 @@ def timeline(
                 problems.append(Fault("", f"{phase} step {point.step}", str(error)))
             else:
                 keys[phase][point.step] = Key(point.step, point.wall)
-    _forget_undone(infos, keys)
+    trained = {info.session for info in infos["train"].values()}
+    _forget_undone(infos, keys, trained)
     columns = sorted({*infos["train"], *infos["eval"]})
-    return Timeline(infos, keys, columns, _sessions(infos, columns), problems)
+    if not trained:
+        return Timeline(infos, keys, columns, _sessions(infos["eval"], {}), [], problems)
+    sessions = _sessions(infos["train"], infos["eval"])
+    evaluations = {step: info for step, info in infos["eval"].items() if info.session not in trained}
+    return Timeline(infos, keys, columns, sessions, _sessions(evaluations, {}), problems)
 
 
 def thinned(columns: list[int], limit: int) -> list[int]:
@@ -183,15 +190,18 @@ def dropped(history: Timeline) -> int:
     return sum(most.values())
 
 
-def _forget_undone(infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Phase, dict[int, Key]]) -> None:
+def _forget_undone(
+    infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Phase, dict[int, Key]], trained: Set[str]
+) -> None:
     """Drops the records of one phase that a restart seen in the other phase undid: those of other processes
-    at or after the step where the new one went on, written before it did."""
+    at or after the step where the new one went on, written before it did. A process that has not `trained`
+    has undone nothing, it has looked at an old step."""
     for phase, other in (PHASES, PHASES[::-1]):
         steps = list(infos[phase])
         starts = [
             keys[phase][step]
             for before, step in pairwise(steps)
-            if infos[phase][before].session != infos[phase][step].session
+            if infos[phase][before].session != infos[phase][step].session in trained
         ]
         for start in starts:
             session = infos[phase][start.step].session
@@ -201,15 +211,14 @@ def _forget_undone(infos: Mapping[Phase, dict[int, StepInfo]], keys: Mapping[Pha
                     del infos[other][step], keys[other][step]
 
 
-def _sessions(infos: Mapping[Phase, Mapping[int, StepInfo]], columns: list[int]) -> list[Session]:
-    found: list[Session] = []
-    for step in columns:
-        for phase in PHASES:
-            info = infos[phase].get(step)
-            if info is None:
-                continue
-            if found and found[-1].name == info.session:
-                found[-1] = Session(info.session, found[-1].first, step)
-            else:
-                found.append(Session(info.session, step, step))
-    return found
+def _sessions(main: Mapping[int, StepInfo], other: Mapping[int, StepInfo]) -> list[Session]:
+    """Those who wrote the records `main`, in the order of their first, up to their last of both phases."""
+    found: dict[str, Session] = {}
+    for records in (main, other):
+        for step, info in records.items():
+            known = found.get(info.session)
+            if known is not None:
+                found[info.session] = known._replace(last=max(step, known.last))
+            elif records is main:
+                found[info.session] = Session(info.session, step, step)
+    return list(found.values())

@@ -76,7 +76,8 @@ class History:
         tag = step_tag(opened.model, self.phase, "health")
         points = _points(self._source, opened.run, [tag]).get(tag, [])
         stored = {Key(point.step, point.wall): point.payload for point in points}
-        health = [opened.health(key, stored.get(key)) for key in opened.steps.keys[self.phase].values()]
+        keys = opened.steps.keys[self.phase]
+        health = [opened.health(self.phase, step, stored.get(key)) for step, key in keys.items()]
         return np.array(health, np.float32).reshape(-1, len(opened.view.graph.nodes), len(HEALTH))
 
 

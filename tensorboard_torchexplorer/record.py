@@ -112,7 +112,7 @@ class Record:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def finished(self, info: StepInfo, graph: Graph | None) -> Finished:
+    def finished(self, info: StepInfo, graph: Graph | None, graph_phase: Phase) -> Finished:
         """All that was taken, by series; ends the sampler's record."""
         builder = self.builder
         placed = _Placed()
@@ -153,6 +153,7 @@ class Record:
             self.parameters_scaled,
             self.found_inf if self.found_inf is not None and self.found_inf >= 0 else None,
             graph,
+            graph_phase,
         )
 
     def _place_forward(self, forward: Forward, placed: _Placed) -> None:

@@ -41,11 +41,12 @@ _MAX_FORWARDS = 3
 
 
 class Ended(NamedTuple):
-    """What a watch leaves to a later one of the same name: its next step, and its graph, whose indices
-    are on disk."""
+    """What a watch leaves to a later one of the same name: its next step, its graph, whose indices are on
+    disk, and whether it has recorded a training."""
 
     step: int
     builder: GraphBuilder
+    trained: bool
 
 
 class Watch:
@@ -74,7 +75,9 @@ class Watch:
         self.follows = False
         self._root = weakref.ref(model)
         self._pid = os.getpid()
-        self._recording = Recording(self._root, name, options, thread, ended and ended.builder)
+        self._recording = Recording(
+            self._root, name, options, thread, ended and ended.builder, ended is not None and ended.trained
+        )
         if outer is not None:
             self._recording.outer = weakref.ref(outer)
         self._steps = Steps(self._root, self._recording, self._place)
@@ -118,7 +121,7 @@ class Watch:
     @property
     def ended(self) -> Ended:
         """What a later watch of the same name goes on with."""
-        return Ended(self.step, self._recording.builder)
+        return Ended(self.step, self._recording.builder, self._recording.trained)
 
     def __reduce__(self) -> Any:
         """Copies and pickles of whatever holds a watch get None: they are not watched."""

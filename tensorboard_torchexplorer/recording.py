@@ -36,8 +36,9 @@ _SESSION = uuid.uuid4().hex[:12]
 class Recording:
     """What is recorded of one watched model: its graph so far, and the record of the step that is open.
 
-    `record` is that record, None while there is none; `written` counts those that were finished. `slot` is
-    what stands in the slot of the model, and keeps its survey.
+    `record` is that record, None while there is none; `written` counts those that were finished, `trained`
+    says whether there was one of a training. `slot` is what stands in the slot of the model, and keeps its
+    survey.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Recording:
         options: WatchOptions,
         thread: Background,
         before: GraphBuilder | None,
+        trained: bool,
     ) -> None:
         self.options = options
         self.faults = Faults()
@@ -55,6 +57,7 @@ class Recording:
             self.builder.go_on(before)
         self.record: Record | None = None
         self.written = 0
+        self.trained = trained
         self.slot: weakref.ref[Trampoline] | None = None
         self.outer = root
         self._root = root
@@ -168,7 +171,9 @@ class Recording:
         """Hand the record, of a step with that many forwards, to the record thread."""
         try:
             if os.getpid() == self._pid:
-                finished = record.finished(self._info(record, forwards), self._news())
+                graph = self._news(record.phase)
+                phase: Phase = "train" if self.trained else "eval"
+                finished = record.finished(self._info(record, forwards), graph, phase)
                 with without_torch_function():
                     size = finished.size
                 self._thread.submit(lambda: self._values(finished), size)
@@ -202,16 +207,19 @@ class Recording:
             self.record = None
 
     def write_graph(self, step: int) -> None:
-        """So that the tab shows the structure before the first step has ended."""
-        graph = self._news()
+        """So that the tab shows the structure before the first step of a training has ended."""
+        graph = self._news("train")
         if graph is not None and os.getpid() == self._pid and not isinstance(self._exchange, Sender):
             self._thread.submit(lambda: (graph_values(graph), step), 512 * len(graph.nodes))
 
-    def _news(self) -> Graph | None:
-        """The graph, if it has changed, or if a record that may have held it was given up."""
+    def _news(self, phase: Phase) -> Graph | None:
+        """The graph, if it has changed, if a record that may have held it was given up, or if this is the
+        first of a training: from then on it is written elsewhere."""
         dropped = self._thread.dropped
-        if not self.builder.changed and dropped == self._dropped:
+        begins = phase == "train" and not self.trained
+        if not (begins or self.builder.changed or dropped != self._dropped):
             return None
+        self.trained = self.trained or begins
         self._dropped = dropped
         return self.builder.snapshot()
 

@@ -42,12 +42,12 @@ class SeriesReader:
         self.phases = [phase for phase in PHASES if steps.infos[phase]]
         self.columns = steps.columns if limit is None else thinned(steps.columns, limit)
         self._model = model
-        self._spans = view.by_span(self.columns)
+        self._spans = {phase: view.by_span(steps.infos[phase], self.columns) for phase in self.phases}
         self.tags = sorted(
             {
                 events.step_tag(model, phase, "rows", shard)
                 for phase in self.phases
-                for span, _ in self._spans
+                for span, _ in self._spans[phase]
                 for shard in self._shards(span)
             }
         )
@@ -59,11 +59,11 @@ class SeriesReader:
         table["status"] = Status.NOT_RUN
         keys = self.steps.keys[phase]
         position_of = {step: position for position, step in enumerate(self.columns)}
-        for span, steps in self._spans:
+        for span, steps in self._spans.get(phase, ()):
             for shard, members in self._shards(span).items():
                 tag = events.step_tag(self._model, phase, "rows", shard)
                 stored = {Key(point.step, point.wall): point.payload for point in points.get(tag, ())}
-                found = [step for step in steps if step in keys and keys[step] in stored]
+                found = [step for step in steps if keys[step] in stored]
                 if not found:
                     continue
                 payloads = [stored[keys[step]] for step in found]

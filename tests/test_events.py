@@ -43,6 +43,7 @@ class TestTags:
     @given(st.text(st.characters(codec="utf-8")), st.sampled_from(["train", "eval"]), st.integers(0, 10**6))
     def test_c75_any_model_name_survives(self, model, phase, shard):
         assert events.parse_tag(events.graph_tag(model)) == Tag("graph", None, 0, model)
+        assert events.parse_tag(events.graph_tag(model, "eval")) == Tag("graph", None, 0, model)
         assert events.parse_tag(events.step_tag(model, phase, "index")) == Tag("index", phase, 0, model)
         assert events.parse_tag(events.step_tag(model, phase, "health")) == Tag("health", phase, 0, model)
         assert events.parse_tag(events.step_tag(model, phase, "rows", shard)) == Tag(
@@ -226,7 +227,7 @@ class TestGraph:
         except (DecodeError, NewerVersionError):
             return
 
-        view = GraphView([(0, graph)])
+        view = GraphView([(frozenset({"one"}), graph)])
         for node in range(len(graph.nodes)):
             schema_json.dumps(view.level(node, np.zeros(len(graph.nodes), np.int64), 1))
             assert all(graph.series[index].shard >= 0 for index in view.series_of(node))

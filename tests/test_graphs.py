@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from tensorboard_torchexplorer.graphs import MAX_MATCHES, MAX_PEERS, GraphView
-from tensorboard_torchexplorer.schema import ROOT_ID, Edge, End, Module, Node, Parameter, Port
+from tensorboard_torchexplorer.schema import ROOT_ID, Edge, End, Module, Node, Parameter, Port, StepInfo
 from tests.record_graphs import GraphBuilder, port, resnet, small, vqvae, wide
+from tests.records import Run
+
+ONE, TWO = frozenset({"one"}), frozenset({"two"})
+"""Sessions."""
 
 
 def view(graph=None) -> GraphView:
-    return GraphView([(0, graph or resnet())])
+    return GraphView([(ONE, graph or resnet())])
+
+
+def info(step: int, session: str) -> StepInfo:
+    return Run(small(), session=session).record(step).info
 
 
 def level(shown: GraphView, node: str):
@@ -192,14 +200,14 @@ class TestMerged:
         return builder.graph()
 
     def test_the_last_graph_keeps_its_numbers_and_older_nodes_follow(self):
-        shown = GraphView([(0, vqvae()), (50, self.other())])
+        shown = GraphView([(ONE, vqvae()), (TWO, self.other())])
 
         ids = [node.id for node in shown.graph.nodes]
         assert ids[:5] == [".", "decoder", "decoder#1", "decoder#2", "encoder"]
         assert sorted(ids[5:]) == ["encoder/conv", "quantiser"]
 
     def test_moved_nodes_still_know_parent_and_module(self):
-        shown = GraphView([(0, vqvae()), (50, self.other())])
+        shown = GraphView([(ONE, vqvae()), (TWO, self.other())])
 
         conv = shown.graph.nodes[shown.index["encoder/conv"]]
         assert shown.graph.nodes[conv.parent].id == "encoder"
@@ -209,7 +217,7 @@ class TestMerged:
         )
 
     def test_edges_of_both_are_there_once(self):
-        shown = GraphView([(0, vqvae()), (50, self.other())])
+        shown = GraphView([(ONE, vqvae()), (TWO, self.other())])
         index = shown.index
 
         edges = {(e.level, e.source, e.target) for e in shown.graph.edges}
@@ -220,10 +228,10 @@ class TestMerged:
 
     def test_each_span_knows_where_its_rows_lie(self):
         old, new = vqvae(), self.other()
-        shown = GraphView([(0, old), (50, new)])
+        shown = GraphView([(ONE, old), (TWO, new)])
         series = shown.series_of(shown.index["decoder#1"])
 
-        for graph, step in ((old, 49), (new, 50)):
+        for graph, session in ((old, "one"), (new, "two")):
             numbers = {node.id: index for index, node in enumerate(graph.nodes)}
             places = {
                 (s.group, s.kind): (s.shard, s.row)
@@ -231,12 +239,12 @@ class TestMerged:
                 if s.node == numbers["decoder#1"]
                 or (s.module >= 0 and graph.modules[s.module].path == "decoder")
             }
-            entries = [shown.span_of(step).entry(index) for index in series]
+            entries = [shown.span_of(session).entry(index) for index in series]
             found = {(s.group, s.kind): (s.shard, s.row) for s in entries if s is not None}
             assert found == places
 
     def test_a_series_of_one_process_only_has_no_place_in_the_other(self):
-        shown = GraphView([(0, vqvae()), (50, self.other())])
+        shown = GraphView([(ONE, vqvae()), (TWO, self.other())])
         (first, *_) = shown.series_of(shown.index["quantiser"])
         (third, *_) = shown.series_of(shown.index["decoder#2"])
 
@@ -245,15 +253,16 @@ class TestMerged:
         assert shown.spans[0].entry(third) is None
 
     def test_equal_graphs_are_one(self):
-        shown = GraphView([(0, vqvae()), (50, vqvae())])
+        shown = GraphView([(ONE, vqvae()), (TWO, vqvae())])
 
         assert shown.graph == vqvae()
         assert shown.spans[0].entries == shown.spans[1].entries == vqvae().series
 
-    def test_a_step_before_the_first_graph_takes_it_all_the_same(self):
-        shown = GraphView([(10, vqvae())])
+    def test_steps_go_by_the_process_that_wrote_them_wherever_they_lie(self):
+        shown = GraphView([(ONE | {"three"}, vqvae()), (TWO, self.other())])
+        infos = {step: info(step, session) for step, session in enumerate(["one", "two", "one", "three"])}
 
-        assert shown.span_of(3) is shown.spans[0]
+        assert shown.by_span(infos, [0, 1, 2, 3, 9]) == [(shown.spans[0], [0, 2, 3]), (shown.spans[1], [1])]
 
 
 def test_edges_between_placeholders_are_kept():

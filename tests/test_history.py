@@ -85,6 +85,45 @@ class TestTimeline:
         assert list(found.infos["eval"]) == [0, 5]
         assert found.restarts == [5]
 
+    @pytest.mark.parametrize("step", [0, 4, 9, 20])
+    def test_a_process_that_only_evaluates_an_old_step_undoes_nothing(self, step):
+        """TensorBoard alone forgets what was evaluated there and later; it is no restart either."""
+        train = [point(step, step) for step in range(10)]
+        evaluations = [point(0, 0.5), point(8, 8.5), point(step, 100, "two")]
+
+        found = timeline({"train": train, "eval": evaluations})
+
+        assert list(found.infos["train"]) == list(range(10))
+        assert list(found.infos["eval"]) == [s for s in (0, 8) if s < step] + [step]
+        assert found.restarts == []
+        assert [session.name for session in found.sessions] == ["one"]
+        assert found.evaluations == [("two", step, step)]
+
+    def test_it_is_a_restart_once_it_trains(self):
+        train = [point(step, step) for step in range(10)] + [point(6, 101, "two")]
+
+        found = timeline({"train": train, "eval": [point(4, 100, "two")]})
+
+        assert list(found.infos["train"]) == [0, 1, 2, 3, 4, 5, 6]
+        assert (found.restarts, found.evaluations) == ([6], [])
+
+    def test_the_last_step_of_a_process_may_be_an_evaluation(self):
+        found = timeline({"train": [point(0, 0), point(5, 5)], "eval": [point(2, 2.5), point(7, 8)]})
+
+        assert found.sessions == [("one", 0, 7)]
+
+    def test_a_restart_undoes_what_was_evaluated_of_the_old_training(self):
+        train = [point(0, 0), point(5, 5), point(3, 10, "three")]
+
+        found = timeline({"train": train, "eval": [point(4, 7, "two")]})
+
+        assert (found.columns, found.restarts) == ([0, 3], [3])
+
+    def test_of_a_model_that_nobody_trains_each_process_is_a_session(self):
+        found = timeline({"eval": [point(0, 0), point(3, 9, "two")]})
+
+        assert ([s.name for s in found.sessions], found.evaluations) == (["one", "two"], [])
+
     def test_two_phases_at_one_step_are_one_column(self):
         found = timeline({"train": [point(0, 0), point(2, 2)], "eval": [point(2, 2.5), point(3, 3)]})
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import time
 
 import pytest
 import torch
 from torch import nn
 
 from tensorboard_torchexplorer.capture.fused import FUSED
-from tensorboard_torchexplorer.reader import read
+from tensorboard_torchexplorer.reader import FileSource, read
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter
 from tests.recording import assert_row_holds, norms, read_back, record
@@ -211,3 +212,81 @@ def test_the_structure_is_on_disk_after_the_first_forward(tmp_path):
 
     assert not run.problems
     assert read_back(str(tmp_path), "net").steps == [0]
+
+
+class Auxiliary(nn.Module):
+    """Calls one of its layers only in training, so that an evaluation numbers the others otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.auxiliary, self.last = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.auxiliary(x) if self.training else x)
+
+
+@pytest.mark.parametrize("start_step", [None, 0, 2, 9])
+def test_another_process_that_evaluates_leaves_the_training_as_it_is(start_step, tmp_path, monkeypatch):
+    model = Auxiliary()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    weights = {name: [] for name in ("first", "auxiliary", "last")}
+    with ExplorerWriter(tmp_path) as writer:
+        writer.watch(model, log_freq=1, exact=True)
+        for _ in range(4):
+            for name, seen in weights.items():
+                seen.append(model.get_submodule(name).weight.mean().item())
+            model(torch.randn(3, 4)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    monkeypatch.setattr("tensorboard_torchexplorer.recording._SESSION", "another process")
+    time.sleep(1.1)  # files are read in the order of the seconds that their names begin with
+    with ExplorerWriter(tmp_path) as writer:
+        writer.watch(model, start_step=start_step)
+        model.eval()
+        with torch.no_grad():
+            out = model(torch.randn(3, 4))
+
+    found = read(tmp_path)["."]["Auxiliary"]
+
+    history, evaluation = found.history(), found.history("eval")
+    assert (history.steps.tolist(), evaluation.steps.tolist()) == ([0, 1, 2, 3], [start_step or 0])
+    assert found.restarts == []
+    for name, seen in weights.items():
+        index = next(
+            i
+            for i, s in enumerate(found.graph.series)
+            if (s.group, s.kind, s.name) == ("param", "value", "weight")
+            and found.graph.modules[s.module].path == name
+        )
+        assert history.rows(index)["mean"] == pytest.approx(seen, rel=1e-5)
+    (last,) = (i for i, node in enumerate(found.graph.nodes) if node.id == "last")
+    index = next(
+        i for i, s in enumerate(found.graph.series) if (s.node, s.group, s.kind) == (last, "output", "value")
+    )
+    assert evaluation.rows(index)["max"] == pytest.approx([out.max().item()])
+    assert [node.id for node in found.graph.nodes] == [".", "first", "auxiliary", "last"]
+
+
+def test_a_training_that_begins_with_an_evaluation_is_one_history(tmp_path):
+    model = Auxiliary()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    shown, graphs = [], []
+    with ExplorerWriter(tmp_path) as writer:
+        writer.watch(model, log_freq=1, eval_freq=1)
+        for training in (False, True, False, True):
+            if training:
+                train_step(model, optimizer, X[:, :4])
+            else:
+                evaluate(model, X[:, :4])
+            writer.flush()
+            found = read(tmp_path)["."]["Auxiliary"]
+            shown.append([node.id for node in found.graph.nodes])
+            graphs.append([tag for tag in FileSource(tmp_path).listing()["."] if "graph" in tag])
+
+    assert shown == [[".", "first", "last", "auxiliary"]] * 4
+    assert (found.history().steps.tolist(), found.restarts) == ([0, 1], [])
+    assert found.history("eval").steps.tolist() == [0, 1]
+    # With the training it is written anew: what others evaluate later must not take it away.
+    both = ["torchexplorer/eval/graph/Auxiliary", "torchexplorer/graph/Auxiliary"]
+    assert graphs == [both[:1], both, both, both]

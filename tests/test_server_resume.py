@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
+from tensorboard_torchexplorer import events
 from tests.plugin_client import parse_series
 from tests.record_graphs import small
 from tests.records import Run, write
@@ -26,12 +28,17 @@ class Session:
         self.run = Run(small(layers=layers), session=name, seed=len(name))
 
     def write(self, where: Path, purge: bool) -> None:
-        with SummaryWriter(where, purge_step=self.steps[0] if purge else None) as writer:
+        # Who resumes purges; who evaluates does not.
+        with SummaryWriter(where, purge_step=self.steps[0] if purge and self.steps else None) as writer:
             for step in self.steps:
                 write(writer, self.run, [step], graph=step == self.steps[0])
                 writer.add_scalar("loss", step, step)
                 if step in self.evaluated:
                     write(writer, self.run, [step], "eval", graph=False)
+            for step in () if self.steps else self.evaluated:
+                values = events.graph_values(self.run.graph, "eval")
+                values += events.step_values(self.run.record(step, "eval"))
+                writer._get_file_writer().add_summary(Summary(value=values), step)
 
 
 RUNS = {
@@ -43,6 +50,8 @@ RUNS = {
     "another model": [Session("1", range(10), layers=2), Session("22", range(5, 8), layers=4)],
     "evaluation": [Session("1", range(21), [0, 10, 20]), Session("22", range(12, 19), [15])],
     "cut off": [Session("1", range(10)), Session("22", range(5, 8))],
+    "an old step evaluated": [Session("1", range(10), [0, 4, 8]), Session("22", [], [4], layers=2)],
+    "evaluated anew": [Session("1", range(10)), Session("22", [], [0], layers=4)],
 }
 EXPECTED = {
     "twice back": (range(9), [5]),
@@ -53,7 +62,10 @@ EXPECTED = {
     "another model": (range(8), [5]),
     "evaluation": (range(19), [12]),
     "cut off": (range(8), [5]),
+    "an old step evaluated": (range(10), []),
+    "evaluated anew": (range(10), []),
 }
+EVALUATED = {"evaluation": [0, 10, 15], "an old step evaluated": [0, 4], "evaluated anew": [0]}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +97,7 @@ def server(request, logdir):
 
 def written_last(name: str, step: int) -> Run:
     """The run of the process whose record of the step counts."""
-    return next(session.run for session in RUNS[name][::-1] if step >= session.steps[0])
+    return next(session.run for session in RUNS[name][::-1] if session.steps and step >= session.steps[0])
 
 
 def series(server: Server, run: str, node: str):
@@ -104,7 +116,7 @@ class TestResumed:
 
         assert found["train"] == list(steps)
         assert found["restarts"] == restarts
-        assert found["eval"] == ([0, 10, 15] if name == "evaluation" else [])
+        assert found["eval"] == EVALUATED.get(name, [])
         assert found["faults"] == []
         entries = {run["name"]: run["models"] for run in server.plugin("runs")["runs"]}
         (entry,) = entries[f"{name} {purge}"]
@@ -136,6 +148,20 @@ def test_c73_nodes_of_both_models_are_there_with_the_steps_they_ran_in(server):
         head, blocks = series(server, f"another model {purge}", "3")
         assert head["steps"] == list(range(8))
         assert (blocks["status"][0] == 0).tolist() == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize(("name", "step"), [("an old step evaluated", 4), ("evaluated anew", 0)])
+def test_c73_a_process_that_only_evaluates_has_a_graph_of_its_own(server, name, step, purge):
+    """Its rows lie where its own graph says, those of the training where that one's does."""
+    head, blocks = series(server, f"{name} {purge}", "1")
+    trained, evaluated = (session.run for session in RUNS[name])
+
+    for index, (one, phase) in enumerate([(trained, "train"), (evaluated, "eval")]):
+        position = next(at for at, found in enumerate(head["series"]) if found["phase"] == phase)
+        place = next(s for s in one.graph.series if s.node == 2)
+        stored = one.record(step, phase).shards[place.shard]["mean"][place.row]
+        assert blocks["mean"][position, head["steps"].index(step)] == stored, index
 
 
 def test_c73_of_the_users_scalars_tensorboard_alone_decides(server):
