@@ -155,7 +155,9 @@ class TorchExplorerPlugin(base_plugin.TBPlugin):
         )
         try:
             token, make = route(source, request)
-            key = f"{VERSION} {source.experiment} {request.path}?{request.query_string.decode('latin-1')}"
+            query = request.query_string.decode("latin-1")
+            # Not the text itself: a query may be long, and a thousand long ones would be kept.
+            key = hashlib.sha256(f"{VERSION} {source.experiment} {request.path}?{query}".encode()).hexdigest()
             tag = hashlib.sha256(f"{key} {token}".encode()).hexdigest()[:32]
             if tag in request.if_none_match:
                 return _not_modified(tag)

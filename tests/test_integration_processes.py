@@ -51,7 +51,7 @@ def by_hand(rows: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("trainer", ["lightning", "transformers"])
+@pytest.mark.parametrize("trainer", ["lightning", "sharded", "transformers"])
 def test_the_first_rank_writes_what_both_have_seen(trainer, folder):
     recorded = read_back(str(folder / trainer))
     inputs = recorded.series["net", "input", "value", "input"]
@@ -64,7 +64,8 @@ def test_the_first_rank_writes_what_both_have_seen(trainer, folder):
     assert "module" not in {part for node in recorded.ids() for part in node.split(".")}
 
 
-def test_the_gradient_is_the_reduced_one(folder):
+@pytest.mark.parametrize("trainer", ["lightning", "sharded"])
+def test_the_gradient_is_the_reduced_one(folder, trainer):
     """Of the loss of both ranks' batches, which Lightning's sampler deals out."""
     from torch.utils.data import DistributedSampler
 
@@ -74,6 +75,6 @@ def test_the_gradient_is_the_reduced_one(folder):
     rows = torch.stack(
         [torch.cat([X[ranks[at : at + BATCH]] for ranks in order]) for at in range(0, BATCH * STEPS, BATCH)]
     )
-    recorded = read_back(str(folder / "lightning"))
+    recorded = read_back(str(folder / trainer))
     for step, gradient in enumerate(by_hand(rows)):
         assert_row_holds(recorded.row("net.0", "param", "grad", "weight", step), gradient, rel=1e-5)

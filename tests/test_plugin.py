@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -108,6 +109,20 @@ class TestRequests:
         monkeypatch.setattr(backend.Backend, "series", None)
 
         assert loaded.get("series", run="a", model="resnet18", node="fc").data == first
+
+    def test_long_queries_are_not_kept(self, recorded_runs):
+        loaded = Loaded(recorded_runs)
+        query = {"run": "a", "model": "resnet18"}
+        loaded.json("steps", **query)
+        tracemalloc.start()
+        try:
+            for number in range(20):
+                loaded.json("steps", **query, more=f"{number}{100_000 * 'x'}")
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert held < 1_000_000
 
     def test_what_is_asked_at_once_opens_a_model_once(self, recorded_runs, monkeypatch):
         """As the tab does when it opens."""

@@ -13,7 +13,9 @@ import lightning.pytorch as lightning
 import torch
 import transformers
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
 from tensorboard_torchexplorer.integrations.lightning import ExplorerCallback as OfLightning
@@ -51,10 +53,18 @@ class Net(nn.Module):
         return {"loss": self.net(x).square().mean()}
 
 
-def fit_lightning(folder: Path) -> None:
+class Sharded(Lit):
+    """Each layer's parameters are shared out with `fully_shard`, when the strategy says over which ranks."""
+
+    def configure_model(self):
+        for layer in (self.net[0], self.net[2], self.net):
+            fully_shard(layer, mesh=self.device_mesh["data_parallel"])
+
+
+def fit_lightning(folder: Path, model: Lit, strategy: str | ModelParallelStrategy) -> None:
     trainer = lightning.Trainer(
         accelerator="cpu",
-        strategy="ddp",
+        strategy=strategy,
         devices=2,
         max_epochs=1,
         logger=TensorBoardLogger(folder, name=None, version=""),
@@ -63,7 +73,7 @@ def fit_lightning(folder: Path) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Lit(), DataLoader(X, batch_size=BATCH))
+    trainer.fit(model, DataLoader(X, batch_size=BATCH))
 
 
 def fit_transformers(folder: Path) -> None:
@@ -88,5 +98,6 @@ def fit_transformers(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    fit_lightning(Path(sys.argv[1], "lightning"))
+    fit_lightning(Path(sys.argv[1], "lightning"), Lit(), "ddp")
+    fit_lightning(Path(sys.argv[1], "sharded"), Sharded(), ModelParallelStrategy(2, tensor_parallel_size=1))
     fit_transformers(Path(sys.argv[1], "transformers"))
