@@ -51,10 +51,10 @@ class Held:
 
     def __call__(self):
         self.started.set()
-        assert self.go.wait(20)
+        assert self.go.wait(60)
 
 
-def wait_until(condition, seconds: float = 5) -> bool:
+def wait_until(condition, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

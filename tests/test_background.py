@@ -224,7 +224,7 @@ class TestLife:
         monkeypatch.setattr(file_writer, "flush", lambda: (flush(), flushed.set()))
         background_of(writer).submit(values_at(0), 1)
 
-        assert flushed.wait(5)
+        assert flushed.wait(60)
 
 
 class TestWithoutPrivateNames:

@@ -39,7 +39,7 @@ def test_version(capsys):
 
 
 def test_show_prints_an_address_that_answers(serve, tmp_path):
-    with urllib.request.urlopen(f"{serve(tmp_path)}data/plugins_listing", timeout=20) as answer:
+    with urllib.request.urlopen(f"{serve(tmp_path)}data/plugins_listing", timeout=60) as answer:
         listing = json.load(answer)
 
     assert listing["torchexplorer"]["tab_name"] == "TorchExplorer"

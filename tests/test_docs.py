@@ -20,18 +20,22 @@ from tensorboard_torchexplorer.plugin import TorchExplorerPlugin
 from tensorboard_torchexplorer.schema import HEALTH, STATUS
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Each read once: a page that is saved or checked out meanwhile is empty for a moment.
+TEXTS = {page.stem: page.read_text("utf-8") for page in PAGES}
+README = TEXTS["README"]
 
 
-def blocks(language: str, page: Path = ROOT / "README.md") -> list[str]:
+def blocks(language: str, page: str = "README") -> list[str]:
     """The code blocks of a page in `language`."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXTS[page], re.M | re.S)
 
 
 def table(heading: str) -> dict[str, list[str]]:
     """The first table under `heading`: each row's first cell, without backquotes, to its other cells."""
-    section = re.split(r"^#+ ", README.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    _, found, rest = README.partition(f"# {heading}\n")
+    assert found, f"README.md, of {len(README)} characters, has no heading {heading!r}"
+    section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.M)[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     return {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in rows[1:]}
 
@@ -61,10 +65,11 @@ def test_every_python_block_runs(page, readers_names, tmp_path, monkeypatch, cap
         port = free.getsockname()[1]
     for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, str(value))  # as torchrun does
-    for block in blocks("python", page):
-        exec(compile(block, page.name, "exec"), readers_names)
+    for block in blocks("python", page.stem):
+        above = TEXTS[page.stem].partition(block)[0].count("\n")  # an error shows its line
+        exec(compile("\n" * above + block, str(page), "exec"), readers_names)
 
-    assert list(tmp_path.rglob("events.out.tfevents.*")) or not blocks("python", page)
+    assert list(tmp_path.rglob("events.out.tfevents.*")) or not blocks("python", page.stem)
     assert page.stem != "README" or "identical: " in capsys.readouterr().out
 
 
@@ -78,9 +83,8 @@ def test_every_make_command_is_a_target():
 
 def test_the_first_example_adds_two_lines_to_a_usual_loop():
     """The import and `watch`; a SummaryWriter and its scalars are there without us."""
-    ours = [
-        line for line in blocks("python")[0].splitlines() if "explorer" in line.lower() or "watch" in line
-    ]
+    first, *_ = blocks("python")
+    ours = [line for line in first.splitlines() if "explorer" in line.lower() or "watch" in line]
 
     assert len(ours) == 3
     assert ours[1] == 'with ExplorerWriter("runs/resnet18") as writer:'
@@ -113,8 +117,8 @@ def test_every_public_name_is_documented(name):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_links_of_a_page_lead_somewhere(page):
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")) if "://" not in link]
+def test_links_and_pictures_of_a_page_lead_somewhere(page):
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXTS[page.stem]) if "://" not in link]
 
     assert [link for link in links if not (page.parent / link.partition("#")[0]).exists()] == []
 
@@ -127,20 +131,10 @@ def test_the_changelog_begins_with_the_version_or_with_what_is_unreleased():
 
 
 def test_every_reason_for_a_blank_panel_has_its_remedy():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", page, re.M)
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", TEXTS["troubleshooting"], re.M)
 
     assert [text for text, _ in rows if text in STATUS] == list(STATUS[1:])
 
 
 def test_every_statistic_is_explained():
-    page = (ROOT / "docs" / "heat-maps.md").read_text("utf-8")
-
-    assert re.findall(r"^\| [A-Z].*, `(\w+)` \|", page, re.M) == list(HEALTH)
-
-
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
-def test_links_and_pictures_of_the_pages_lead_somewhere(page):
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")) if "://" not in link]
-
-    assert [link for link in links if not (page.parent / link.partition("#")[0]).exists()] == []
+    assert re.findall(r"^\| [A-Z].*, `(\w+)` \|", TEXTS["heat-maps"], re.M) == list(HEALTH)

@@ -8,6 +8,7 @@ import pickle
 import random
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +83,22 @@ def arrows(level: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def trained(resnet18, tmp_path_factory) -> Path:
+def server(resnet18, tmp_path_factory) -> Iterator[Server]:
+    """It has three logged steps of the example's model."""
     logdir = tmp_path_factory.mktemp("runs")
     seed_all()
     with ExplorerWriter(str(logdir / "resnet18")) as writer:
         model = resnet18(width=4)
         writer.watch(model, log_freq=1)
         train(model, 3)
-    return logdir
+    with tensorboard_server(logdir) as found:
+        found.wait_for_steps("resnet18", "ResNet18", 2)
+        yield found
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_graph_has_exactly_the_edges_of_the_forward(trained, level, golden):
-    with tensorboard_server(trained) as server:
-        server.wait_for_steps("resnet18", "ResNet18", 2)
-        answer = server.plugin("graph", run="resnet18", model="ResNet18", node=level)
+def test_the_graph_has_exactly_the_edges_of_the_forward(server, level, golden):
+    answer = server.plugin("graph", run="resnet18", model="ResNet18", node=level)
     expected = LEVELS[level].replace("\n", " ").replace("put 0", "put_0").split()
     assert {arrow.replace("put 0", "put_0") for arrow in arrows(answer)} == set(expected)
     golden(f"resnet18-{level.replace('/', '.').strip('.') or 'top'}", answer)

@@ -62,7 +62,7 @@ def test_the_search_for_optimizers_leaves_other_threads_alone(tmp_path):
         for number in range(100):
             if number == 5:
                 begun.set()
-                assert go_on.wait(30)
+                assert go_on.wait(60)
             yield number
 
     def work() -> None:
@@ -75,7 +75,7 @@ def test_the_search_for_optimizers_leaves_other_threads_alone(tmp_path):
 
     def asked() -> None:
         go_on.set()
-        assert done.wait(30)
+        assert done.wait(60)
 
     model = nn.Linear(4, 4)
     optimizer = Slow(model.parameters(), lr=0.1)
@@ -83,10 +83,10 @@ def test_the_search_for_optimizers_leaves_other_threads_alone(tmp_path):
     with ExplorerWriter(str(tmp_path)) as writer:
         watch = writer.watch(model, log_freq=1)
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         optimizer.asked = asked
         model(torch.ones(2, 4)).sum().backward()
-        thread.join(30)
+        thread.join(60)
         assert go_on.is_set()  # the optimizer was found
         assert found == [tuple(range(100))]
         optimizer.step()

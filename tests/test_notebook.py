@@ -97,7 +97,7 @@ def test_a_server_of_a_notebook_ends_with_its_kernel(tmp_path):
     (address,) = re.findall(r"http://[^#]+", served[0]["text"])
 
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(address, timeout=20)
+        urllib.request.urlopen(address, timeout=60)
 
 
 def test_outside_of_a_notebook_it_says_what_to_do(tmp_path):

@@ -32,7 +32,7 @@ def record(writer: ExplorerWriter, steps: int = 2) -> None:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status == 200
     except OSError:  # it refuses, or is ending
         return False
@@ -71,7 +71,7 @@ def test_a_server_ends_with_a_process_that_is_killed(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
 

@@ -82,7 +82,7 @@ def test_memory_is_flat() -> None:
 
 def test_two_threads_are_traced_apart() -> None:
     """Each tracer sees its own thread, whatever the order in which they start and end."""
-    both_inside, first_done = threading.Barrier(2, timeout=30), threading.Event()
+    both_inside, first_done = threading.Barrier(2, timeout=60), threading.Event()
     found: dict[str, Any] = {}
 
     class Meets(nn.Module):
@@ -96,7 +96,7 @@ def test_two_threads_are_traced_apart() -> None:
             both_inside.wait()
             h = MarkedNonDifferentiable.apply(self.a(x))[0]
             if self.waits:
-                assert first_done.wait(30)
+                assert first_done.wait(60)
             return self.b(MarkedNonDifferentiable.apply(h)[0])
 
     def work(name: str, waits: bool) -> None:
@@ -137,7 +137,7 @@ def test_a_thread_without_a_tracer_is_not_followed() -> None:
 
             thread = threading.Thread(target=work)
             thread.start()
-            thread.join(30)
+            thread.join(60)
             assert len(results) == 1
             return results[0].detach()
 
@@ -162,7 +162,7 @@ def test_the_mode_is_deaf_in_other_threads() -> None:
 
             thread = threading.Thread(target=work)
             thread.start()
-            thread.join(30)
+            thread.join(60)
             return results[0]
 
     traced = Traced(LendsItsMode(), lambda model: model(torch.randn(3, 4)))

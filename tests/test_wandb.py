@@ -46,7 +46,7 @@ def stored(directory: Path) -> list[Any]:
     """The records of an offline run that has been finished. wandb's own process writes them, and its last
     ones come after `finish()` has returned."""
     (path,) = directory.glob("wandb/offline-run-*/*.wandb")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         found = list(parsed(path.read_bytes()))
         if any(record.WhichOneof("record_type") == "exit" for record in found):
