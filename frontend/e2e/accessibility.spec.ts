@@ -132,7 +132,8 @@ test('from the graph to a panel, its columns and out again by keyboard alone', a
   await page.keyboard.press('Enter')
   await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
 
-  await tab.frame.locator('.world button[tabindex="0"]').focus()
+  // The focus goes along into the other level.
+  await expect(tab.node('Input')).toBeFocused()
   await page.keyboard.press('ArrowDown')
   await page.keyboard.press('p')
   const panel = tab.panel('layer1.0')
@@ -146,6 +147,27 @@ test('from the graph to a panel, its columns and out again by keyboard alone', a
   await tab.frame.locator('.world button[tabindex="0"]').focus()
   await page.keyboard.press('Backspace')
   await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('ResNet')
+  await expect(tab.node('layer1')).toBeFocused()
+
+  await page.keyboard.press('Enter')
+  await tab.frame.getByRole('button', { name: 'ResNet', exact: true }).focus()
+  await page.keyboard.press('Enter')
+  await expect(tab.node('layer1')).toBeFocused()
+})
+
+test('the focus is not taken at first, nor from where another run was chosen', async ({
+  bare: tab,
+  page,
+}) => {
+  await tab.open({ ...RUN, node: 'layer1' })
+  await expect(tab.node('0')).toBeVisible()
+  await expect(tab.frame.locator('body')).toBeFocused()
+  await tab.frame.getByRole('button', { name: /^Run/ }).click()
+  await tab.frame.getByRole('button', { name: /^several models/ }).click()
+  await expect(tab.node('0')).toBeHidden()
+  await expect(tab.frame.locator('.node-main').first()).toBeVisible()
+  await page.waitForTimeout(100)
+  await expect(tab.frame.getByRole('button', { name: /^Run/ })).toBeFocused()
 })
 
 test('buttons are at least 24 pixels high and wide', async ({ bare: tab }) => {

@@ -40,6 +40,32 @@ test.describe('search', () => {
     await expect(bare.details.locator('.details-path')).toHaveText('layer1.0.conv1')
   })
 
+  test('Enter goes to what was typed, however late the answer is', async ({ bare, page }) => {
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    await page.keyboard.press('/')
+    const field = bare.frame.getByRole('combobox', { name: 'Path, class or shape' })
+    await field.fill('layer1.0.conv1')
+    await expect(bare.frame.getByRole('listbox').getByRole('option')).toHaveCount(1)
+    await field.fill('layer3.1.relu')
+    await page.keyboard.press('Enter')
+    await expect(bare.frame.getByRole('dialog')).toBeHidden()
+    await expect(bare.details.locator('.details-path')).toHaveText('layer3.1.relu')
+  })
+
+  test('tells of a panel that it added', async ({ bare, page }) => {
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    await page.keyboard.press('/')
+    await bare.frame.getByRole('combobox', { name: 'Path, class or shape' }).fill('layer3.0.conv2')
+    await page.keyboard.press('Shift+Enter')
+    // Outside of an open dialog all is silent.
+    await expect(bare.frame.getByRole('dialog').getByText('layer3.0.conv2 added as panel A')).toBeVisible()
+    await page.keyboard.press('Escape')
+    await expect(bare.frame.getByText('layer3.0.conv2 added as panel A')).toBeVisible()
+    await expect(bare.panel('layer3.0.conv2')).toBeVisible()
+  })
+
   test('says so when nothing matches, and Escape closes it', async ({ bare, page }) => {
     await bare.open(RUN)
     await expect(bare.node('conv1')).toBeVisible()
@@ -126,6 +152,20 @@ test.describe('steps and colours', () => {
     await expect(page).toHaveURL(/step=3(&|$)/)
   })
 
+  test('brackets move it on keyboards that have them behind AltGr or Alt', async ({ bare, page }) => {
+    await bare.open({ ...RUN, step: '20' })
+    await expect(bare.frame.locator('.step')).toHaveText('step 20')
+    for (const keys of [
+      { key: ']', ctrlKey: true, altKey: true, modifierAltGraph: true },
+      { key: ']', altKey: true },
+    ])
+      await page.evaluate((init) => document.body.dispatchEvent(new KeyboardEvent('keydown', init)), {
+        ...keys,
+        bubbles: true,
+      })
+    await expect(bare.frame.locator('.step')).toHaveText('step 22')
+  })
+
   test('playing goes through the steps and ends at the latest', async ({ bare }) => {
     await bare.open({ ...RUN, step: '36' })
     await bare.frame.getByRole('button', { name: 'Play through the steps' }).click()
@@ -194,6 +234,14 @@ test.describe('panels', () => {
     const dialog = bare.frame.getByRole('dialog')
     await expect(dialog.getByRole('img').first()).toBeVisible()
     expect((await inked(dialog.getByRole('img').first())).share).toBeGreaterThan(0.05)
+    await dialog.getByRole('img').first().hover()
+    // On top of the dialog: what the point at its corner belongs to, apart from its being transparent to the pointer.
+    const onTop = await bare.frame.locator('.probe').evaluate((tip: HTMLElement) => {
+      tip.style.pointerEvents = 'auto'
+      const { left, top } = tip.getBoundingClientRect()
+      return document.elementFromPoint(left + 4, top + 4) === tip
+    })
+    expect(onTop).toBe(true)
     await dialog.getByRole('button', { name: 'Next panel' }).click()
     await expect(dialog.getByRole('heading', { level: 2 })).not.toHaveText('fc')
     await page.keyboard.press('Escape')
@@ -216,6 +264,36 @@ test.describe('panels', () => {
     const file = await download
     expect(file.suggestedFilename()).toBe('fc.csv')
     expect(readFileSync(await file.path(), 'utf8')).toMatch(/^run,call,group,kind,tensor,phase,step,/)
+  })
+
+  test('the table counts in whole numbers and says what is a share', async ({ bare }) => {
+    await bare.open({ ...RUN, panels: '0:layer3/1/conv2' })
+    const panel = bare.panel('layer3.1.conv2')
+    await panel.getByRole('button', { name: /More about/ }).click()
+    await panel.getByRole('button', { name: 'Data table' }).click()
+    const dialog = bare.frame.getByRole('dialog')
+    await dialog.getByRole('combobox').selectOption('Params weight: value')
+    const cells = dialog.locator('tbody tr').first().locator('td')
+    await expect(cells.nth(4)).toHaveText(/%$/)
+    await expect(cells.last()).toHaveText('5,000')
+  })
+
+  test('a table of nothing says so', async ({ bare, page }) => {
+    await page.route('**/torchexplorer/series?**', async (route) => {
+      const body = Buffer.from(await (await route.fetch()).body())
+      const length = body.readUInt32LE(0)
+      const head = JSON.parse(body.subarray(4, 4 + length).toString())
+      const none = Buffer.from(JSON.stringify({ ...head, series: [] }).padEnd(length))
+      await route.fulfill({ body: Buffer.concat([body.subarray(0, 4), none, body.subarray(4 + length)]) })
+    })
+    await bare.open({ ...RUN, panels: '0:fc' })
+    await expect(bare.panel('fc')).toContainText('Nothing of this module is recorded.')
+    await bare
+      .panel('fc')
+      .getByRole('button', { name: /More about/ })
+      .click()
+    await bare.panel('fc').getByRole('button', { name: 'Data table' }).click()
+    await expect(bare.frame.getByRole('dialog')).toContainText('Nothing of this module is recorded.')
   })
 
   test('two runs stand together in a panel, on the same axes', async ({ bare }) => {
@@ -323,6 +401,19 @@ test.describe('the graph', () => {
 })
 
 test.describe('states', () => {
+  test('a picture that the browser can not make is told', async ({ bare, page }) => {
+    await page.addInitScript(() => {
+      HTMLCanvasElement.prototype.toBlob = (use) => use(null)
+    })
+    await bare.open(RUN)
+    await expect(bare.node('conv1')).toBeVisible()
+    await bare.frame.getByRole('button', { name: 'Save the graph' }).click()
+    await bare.frame.getByRole('button', { name: 'Graph as PNG' }).click()
+    await expect(
+      bare.frame.getByText('That did not work: the picture is too large for this browser'),
+    ).toBeVisible()
+  })
+
   test('without runs it says what to do', async ({ page, problems: _ }) => {
     await page.goto(`${addresses().empty}data/plugin_entry.html?name=torchexplorer`)
     await expect(page.getByRole('heading', { level: 1 })).toHaveText('No model is being watched yet')

@@ -41,6 +41,11 @@ it('the ends of a range are told apart, however narrow it is', () => {
   expect(format.range(0, 1, ' to ')).toBe('0 to 1')
 })
 
+it('of very many numbers only the first are named', () => {
+  expect(format.few([1200])).toBe('1,200')
+  expect(format.few([1, 2, 3, 4, 5, 6, 7])).toBe('1, 2, 3, 4, 5, 6, …')
+})
+
 it('of several ranks, names those that are missing', () => {
   expect(format.ranks({ held: 2, missing: [] })).toBe('2 of 2 ranks')
   expect(format.ranks({ held: 1, missing: [1] })).toBe('1 of 2 ranks, without rank 1')

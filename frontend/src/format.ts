@@ -76,11 +76,15 @@ export function plural(amount: number, noun: string): string {
   return `${whole(amount)} ${noun}${amount === 1 ? '' : 's'}`
 }
 
+/** Whole numbers, of very many only the first: `1, 2, 3, 5, 8, 13, …`. */
+export function few(numbers: readonly number[]): string {
+  return `${numbers.slice(0, 6).map(whole).join(', ')}${numbers.length > 6 ? ', \u2026' : ''}`
+}
+
 /** Whose samples a step of a distributed training holds, given of how many ranks and which it lacks: `2 of 3 ranks,
- *  without rank 2`. Of very many that are missing only the first are named. */
+ *  without rank 2`. */
 export function ranks({ held, missing }: { held: number; missing: readonly number[] }): string {
-  const [most, more] = [missing.slice(0, 6), missing.length > 6 ? ', \u2026' : '']
-  const lacks = missing.length === 0 ? '' : `, without rank ${most.join(', ')}${more}`
+  const lacks = missing.length === 0 ? '' : `, without rank ${few(missing)}`
   return `${held} of ${plural(held + missing.length, 'rank')}${lacks}`
 }
 

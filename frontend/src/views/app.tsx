@@ -11,7 +11,7 @@ import { dragged } from './drag.ts'
 import { GraphPane } from './graph.tsx'
 import { Header } from './header.tsx'
 import { extras, withExtras } from './later.ts'
-import { ProbeTip } from './probe.tsx'
+import { Overlays } from './overlays.tsx'
 import { Failure, NoRuns, Waiting } from './states.tsx'
 import { moveStep, Timeline } from './timeline.tsx'
 
@@ -57,9 +57,11 @@ function Explorer(): JSX.Element {
       const typing = (event.target as Element | null)?.matches(
         'input:not([type=range]):not([type=checkbox]):not([type=radio]), select, textarea',
       )
-      const control = event.ctrlKey || event.metaKey
+      // Many keyboards have brackets behind AltGr (on Windows Ctrl and Alt at once) or, on a Mac, Alt.
+      const bracket = event.key === '[' || event.key === ']'
+      const control = (event.ctrlKey && !event.getModifierState('AltGraph')) || event.metaKey
       if (control && event.key.toLowerCase() === 'k') show('search')
-      else if (typing || control || event.altKey) return
+      else if (typing || control || (event.altKey && !bracket)) return
       else if (event.key === '/') show('search')
       else if (event.key === '?') show('help')
       else if (event.key === '[') moveStep(store, -1)
@@ -90,9 +92,8 @@ function Explorer(): JSX.Element {
       <Timeline />
       {open.value === 'search' && Search && <Search onClose={close} />}
       {open.value === 'help' && Help && <Help onClose={close} />}
-      <ProbeTip />
       <Ghost />
-      <Notice />
+      <Overlays inside={false} />
     </div>
   )
 }
@@ -157,38 +158,6 @@ function Ghost(): JSX.Element | null {
   return (
     <div class="ghost" style={{ transform: `translate(${now.x + 8}px, ${now.y + 8}px)` }} aria-hidden="true">
       {now.label}
-    </div>
-  )
-}
-
-const NOTICE_MS = 6000
-
-function Notice(): JSX.Element {
-  const store = useStore()
-  const text = store.notice.value
-  useEffect(() => {
-    if (text === '') return
-    const timer = setTimeout(() => {
-      store.notice.value = ''
-    }, NOTICE_MS)
-    return () => clearTimeout(timer)
-  }, [text])
-  const undo = text.startsWith('Closed panel') && store.panels.closed.value !== null
-  return (
-    <div class={text === '' ? 'notice' : 'notice shown'}>
-      <span role="status">{text}</span>
-      {undo && (
-        <button
-          type="button"
-          class="button"
-          onClick={() => {
-            store.panels.undo()
-            store.notice.value = ''
-          }}
-        >
-          Undo
-        </button>
-      )}
     </div>
   )
 }

@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals'
 import type { ComponentChildren, JSX, TargetedMouseEvent } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { Icon, type IconName } from './icons.tsx'
+import { dialogs, Overlays } from './overlays.tsx'
 
 export interface IconButtonProps {
   readonly icon: IconName
@@ -167,6 +168,8 @@ export function Dialog({ title, class: name = '', onClose, children, tools }: Di
   const id = useId()
   useEffect(() => {
     dialog.current?.showModal()
+    dialogs.value++
+    return () => void dialogs.value--
   }, [])
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes a dialog by itself
@@ -187,6 +190,7 @@ export function Dialog({ title, class: name = '', onClose, children, tools }: Di
         </header>
         {children}
       </div>
+      <Overlays inside />
     </dialog>
   )
 }

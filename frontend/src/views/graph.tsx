@@ -2,6 +2,7 @@
 import { type Signal, useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
+import * as format from '../format.ts'
 import type { Look } from '../graph/draw.ts'
 import { measureText } from '../graph/measure.ts'
 import {
@@ -16,6 +17,7 @@ import { keyOf, sceneOf } from '../graph/scene.ts'
 import { foldScene } from '../graph/stacks.ts'
 import { boxValue, fillOf, type Tint, tintOf } from '../graph/tint.ts'
 import type { Level } from '../schema.ts'
+import { titleOf } from '../state/panels.ts'
 import { latest } from '../state/resource.ts'
 import { useStore } from './context.ts'
 import { IconButton } from './controls.tsx'
@@ -47,6 +49,9 @@ export function GraphPane(): JSX.Element {
     </section>
   )
 }
+
+/** Key of the level that was drawn last. */
+let lastLevel = ''
 
 function Graph({ level }: { level: Level }): JSX.Element {
   const store = useStore()
@@ -145,7 +150,18 @@ function Graph({ level }: { level: Level }): JSX.Element {
   useLayoutEffect(() => {
     if (selectedBox !== undefined) graph.show(selectedBox)
   }, [selectedBox?.key, key, graph.ready.value])
+  // The button that led to another level is gone, and the focus with it.
+  useEffect(() => {
+    if (!graph.ready.value) return
+    const moved = lastLevel !== '' && lastLevel !== key
+    lastLevel = key
+    if (moved && document.hasFocus() && document.activeElement === document.body)
+      graph.pane.current
+        ?.querySelector<HTMLElement>('.node-main[tabindex="0"]')
+        ?.focus({ preventScroll: true })
+  }, [key, graph.ready.value])
   const panels = store.panels.list.value.filter((panel) => panel.model === model)
+  const className = format.shorten(format.visible(level.node.class_name), 36)
 
   const keys = (event: KeyboardEvent): void => {
     const box = picture.box(graph.current.value) ?? picture.box(currentKey ?? '')
@@ -188,7 +204,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
         class="world"
         ref={graph.world}
         role="group"
-        aria-label={`Modules called by ${level.node.path || level.node.class_name}`}
+        aria-label={`Modules called by ${titleOf(level.node.id)}`}
       >
         <FoldButtons frames={graph.frames.value} close={close} />
         {shown.map((box) => (
@@ -205,7 +221,7 @@ function Graph({ level }: { level: Level }): JSX.Element {
           />
         ))}
       </div>
-      {level.nodes.length === 0 && <p class="graph-note">{level.node.class_name} calls no other module.</p>}
+      {level.nodes.length === 0 && <p class="graph-note">{className} calls no other module.</p>}
       <div class="graph-tools">
         <IconButton icon="add" label="Zoom in" keys="+" onClick={() => graph.zoom(1.25)} />
         <IconButton icon="minus" label="Zoom out" keys="−" onClick={() => graph.zoom(0.8)} />

@@ -15,7 +15,7 @@ export function extrasFrom(source: () => Promise<Extras>): void {
   load = source
 }
 
-/** Calls `use`, or tells the user why it can't. */
+/** Calls `use`, and tells the user what went wrong with it, or why it can't. */
 export async function withExtras(store: Store, use: (extras: Extras) => unknown): Promise<void> {
   try {
     extras.value ??= await load()
@@ -23,5 +23,9 @@ export async function withExtras(store: Store, use: (extras: Extras) => unknown)
     store.notice.value = `This part of the tab could not be loaded; reload the page to try again. (${message(error)})`
     return
   }
-  await use(extras.value)
+  try {
+    await use(extras.value)
+  } catch (error) {
+    store.notice.value = `That did not work: ${message(error)}`
+  }
 }

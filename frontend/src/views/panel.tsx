@@ -104,6 +104,7 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
                 <Item text="Move down" act={() => move(0, 1)} close={close} />
                 <Item
                   text="Data table"
+                  disabled={first === undefined}
                   act={() => withExtras(store, () => (open.value = 'table'))}
                   close={close}
                 />

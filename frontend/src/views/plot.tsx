@@ -120,11 +120,11 @@ function Drawn({
           height={Math.round(height * ratio)}
           style={style}
         />
+        <Cursor history={history} />
         {plot.drawn !== null && <Ends plot={plot} />}
         {plot.blank !== '' && <p class="plot-blank">{plot.blank}</p>}
         <Restarts plot={plot} />
         <BrokenBadge plot={plot} />
-        <Cursor history={history} />
       </div>
       <StepAxis unit={format.visible(history.unit)} domain={domain} width={width} kind={timeAxis} />
     </>

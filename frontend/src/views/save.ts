@@ -106,7 +106,8 @@ function canvasOf(
 
 async function savePng(canvas: HTMLCanvasElement, title: string): Promise<void> {
   const blob = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, 'image/png'))
-  if (blob !== null) save(blob, `${title}.png`)
+  if (blob === null) throw new Error('the picture is too large for this browser')
+  save(blob, `${title}.png`)
 }
 
 function save(content: Blob, name: string): void {

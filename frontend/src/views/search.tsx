@@ -1,7 +1,7 @@
 /** Search over the whole model, not only the level that is shown. */
 import { useSignal } from '@preact/signals'
 import type { JSX } from 'preact'
-import { useEffect, useMemo } from 'preact/hooks'
+import { useEffect, useMemo, useRef } from 'preact/hooks'
 import * as format from '../format.ts'
 import type { Match, Matches } from '../schema.ts'
 import { latest, resource } from '../state/resource.ts'
@@ -15,36 +15,52 @@ export function Search({ onClose }: { onClose: () => void }): JSX.Element {
   const store = useStore()
   const query = useSignal('')
   const chosen = useSignal(0)
-  const found = useMemo(() => resource<Matches>(), [])
+  const found = useMemo(() => resource<{ text: string; matches: Matches }>(), [])
   const loadable = found.state.value
-  const matches = query.value.trim() === '' ? undefined : latest(loadable)
+  const text = query.value.trim()
+  const answer = text === '' ? undefined : latest(loadable)
+  const matches = answer?.matches
+  /** What Enter was pressed for before its answer came. */
+  const pressed = useRef<{ readonly text: string; readonly shift: boolean } | null>(null)
 
   useEffect(() => {
-    const [place, text] = [store.place.value, query.value.trim()]
+    const place = store.place.value
     chosen.value = 0
     if (place === null || text === '') {
       found.clear()
       return
     }
     const timer = setTimeout(
-      () => void found.load('search', (signal) => store.api.search(place, text, signal)),
+      () =>
+        void found.load('search', async (signal) => ({
+          text,
+          matches: await store.api.search(place, text, signal),
+        })),
       TYPING_MS,
     )
     return () => clearTimeout(timer)
-  }, [query.value, store.place.value])
+  }, [text, store.place.value])
 
   const list = matches?.matches ?? []
   const go = (match: Match): void => {
     store.openLevel(match.level, match.id)
     onClose()
   }
+  const enter = (shift: boolean): void => {
+    // What is listed may still be what matched before.
+    pressed.current = answer?.text === text ? null : { text, shift }
+    const match = pressed.current === null ? list[chosen.value] : undefined
+    if (match !== undefined) (shift ? addPanel : go)(match)
+  }
+  useEffect(() => {
+    const { current } = pressed
+    if (current !== null && current.text === text && current.text === answer?.text) enter(current.shift)
+  }, [answer])
   const keys = (event: KeyboardEvent): void => {
-    const match = list[chosen.value]
     if (event.key === 'ArrowDown') chosen.value = Math.min(list.length - 1, chosen.value + 1)
     else if (event.key === 'ArrowUp') chosen.value = Math.max(0, chosen.value - 1)
     else if (event.key === 'Escape') closeDialog(event)
-    else if (event.key === 'Enter' && match !== undefined && event.shiftKey) addPanel(match)
-    else if (event.key === 'Enter' && match !== undefined) go(match)
+    else if (event.key === 'Enter') enter(event.shiftKey)
     else return
     event.preventDefault()
   }

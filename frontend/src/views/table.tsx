@@ -33,17 +33,26 @@ export function DataTable({ title, held, onClose }: DataTableProps): JSX.Element
   const shown = tracks[chosen.value]
   return (
     <Dialog title={`Data of ${title}`} class="table-dialog" onClose={onClose}>
-      <label class="field">
-        Tensor
-        <select value={chosen.value} onChange={(event) => (chosen.value = Number(event.currentTarget.value))}>
-          {tracks.map(({ words, track }, position) => (
-            <option key={position} value={position}>
-              {[trackTitle(track), ...words].join(', ')}
-            </option>
-          ))}
-        </select>
-      </label>
-      {shown && <Table history={shown.history} track={shown.track} />}
+      {shown === undefined ? (
+        <p class="panel-note">Nothing of this module is recorded.</p>
+      ) : (
+        <>
+          <label class="field">
+            Tensor
+            <select
+              value={chosen.value}
+              onChange={(event) => (chosen.value = Number(event.currentTarget.value))}
+            >
+              {tracks.map(({ words, track }, position) => (
+                <option key={position} value={position}>
+                  {[trackTitle(track), ...words].join(', ')}
+                </option>
+              ))}
+            </select>
+          </label>
+          <Table history={shown.history} track={shown.track} />
+        </>
+      )}
     </Dialog>
   )
 }
@@ -53,7 +62,9 @@ function trackTitle({ head }: Track): string {
   return `${GROUP_TITLES[head.group]} ${format.visible(head.name)}: ${head.kind === 'grad' ? 'gradient' : 'value'}${phase}`
 }
 
-const COLUMNS = ['min', 'max', 'mean', 'std', 'zeros', 'nan', 'posinf', 'neginf', 'size'] as const
+const NUMBERS = ['min', 'max', 'mean', 'std'] as const
+const COUNTS = ['nan', 'posinf', 'neginf', 'size'] as const
+const HEADS = [...NUMBERS, 'zeros', 'NaN', '+Inf', '\u2212Inf', 'elements']
 
 function Table({ history, track }: { history: History; track: Track }): JSX.Element {
   return (
@@ -63,9 +74,9 @@ function Table({ history, track }: { history: History; track: Track }): JSX.Elem
         <thead>
           <tr>
             <th scope="col">step</th>
-            {COLUMNS.map((name) => (
+            {HEADS.map((name) => (
               <th key={name} scope="col">
-                {{ posinf: '+Inf', neginf: '−Inf', nan: 'NaN', size: 'elements' }[name as string] ?? name}
+                {name}
               </th>
             ))}
           </tr>
@@ -75,11 +86,9 @@ function Table({ history, track }: { history: History; track: Track }): JSX.Elem
             <tr key={step}>
               <th scope="row">{format.whole(history.steps[step] ?? 0)}</th>
               {track.rows.status[step] === Status.OK ? (
-                COLUMNS.map((name) => (
-                  <td key={name}>{format.number(track.rows[name][step] as number, 4)}</td>
-                ))
+                cellsOf(track, step).map((text, column) => <td key={column}>{text}</td>)
               ) : (
-                <td colSpan={COLUMNS.length} class="muted">
+                <td colSpan={HEADS.length} class="muted">
                   {statusText(track.rows.status[step] as number)}
                 </td>
               )}
@@ -89,4 +98,12 @@ function Table({ history, track }: { history: History; track: Track }): JSX.Elem
       </table>
     </section>
   )
+}
+
+function cellsOf({ rows }: Track, step: number): string[] {
+  return [
+    ...NUMBERS.map((name) => format.number(rows[name][step] as number, 4)),
+    format.percent(rows.zeros[step] as number),
+    ...COUNTS.map((name) => format.whole(rows[name][step] as number)),
+  ]
 }

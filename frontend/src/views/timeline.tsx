@@ -140,7 +140,7 @@ export function warningsOf({ dropped, faults, skipped, restarts }: Steps): strin
   if (dropped > 0) lines.push(`${format.plural(dropped, 'record')} dropped: the disk was too slow`)
   if (faults.length > 0) lines.push(`${format.plural(faults.length, 'fault')} while recording`)
   if (skipped.length > 0) lines.push(`optimizer skipped ${format.plural(skipped.length, 'step')}`)
-  if (restarts.length > 0) lines.push(`restarted at step ${restarts.map(format.whole).join(', ')}`)
+  if (restarts.length > 0) lines.push(`restarted at step ${format.few(restarts)}`)
   return lines
 }
 
