@@ -140,6 +140,13 @@ test('one of hundreds of runs is found by a part of its name', async ({ page, pr
   await page.locator('.run-name', { hasText: 'sweep/219' }).click()
   await expect(page.getByRole('button', { name: /^Run sweep\/219/ })).toContainText('+1')
   await expect(tab.node('1')).toBeVisible()
+
+  await page.getByRole('button', { name: /^Run/ }).click()
+  await field.fill('')
+  await expect(page.locator('.run.open')).not.toBeInViewport()
+  await page.keyboard.press('Escape')
+  await page.getByRole('button', { name: /^Run/ }).click()
+  await expect(page.locator('.run.open')).toBeInViewport()
 })
 
 test('C83: what is not there yet, or cannot be, is told', async ({ page, problems: _ }) => {

@@ -65,8 +65,19 @@ test('by keyboard a panel moves within and between columns, and keeps the focus'
   await panel.getByRole('button', { name: /Close panel/ }).focus()
   await page.keyboard.press('Enter')
   await expect(bare.panel('bn1')).toBeFocused()
-  await page.getByRole('button', { name: 'Undo' }).click()
+  await page.getByRole('button', { name: 'Undo' }).focus()
+  await page.keyboard.press('Enter')
   await expect.poll(() => columns(page)).toEqual([['conv1'], ['bn1', 'fc']])
+  await expect(panel).toBeFocused()
+
+  await panel.getByRole('button', { name: /More about/ }).click()
+  for (const [item, there] of [
+    ['Move up', true],
+    ['Move down', false],
+    ['Move left', true],
+    ['Move right', false],
+  ] as const)
+    await expect(panel.getByRole('button', { name: item })).toBeEnabled({ enabled: there })
 })
 
 test('other calls of a module stand in one panel, each with its name, and survive a reload', async ({

@@ -105,6 +105,19 @@ it('a box has room for its badges, beside the arrow of one that opens', () => {
   expect(widthWith(1)).toBeGreaterThanOrEqual(badge + 14 + 24 + 2)
 })
 
+it('of a name that is too wide both ends are shown', () => {
+  const name = 'cross_attention_residual_layer_norm'
+  const titles = [0, 1].map((children) => {
+    const nodes = [levelNode({ name, class_name: 'B'.repeat(33), children })]
+    const found = sceneOf(level({ nodes }), measure).boxes.find(({ kind }) => kind === 'node')
+    const room = (found?.width ?? 0) - 28 - 18 * children
+    expect(measure(found?.title ?? '', 13)).toBeLessThanOrEqual(room)
+    expect(measure(found?.subtitle ?? '', 12)).toBeLessThanOrEqual(room)
+    return found?.title
+  })
+  expect(titles).toEqual(['cross_attentio…al_layer_norm', 'cross_attenti…l_layer_norm'])
+})
+
 it('hostile names stay short text in a box of bounded size', () => {
   const nodes = [levelNode({ name: `<img src=x>${'y'.repeat(10_000)}\u202e`, class_name: 'z'.repeat(9000) })]
   const box = sceneOf(level({ nodes }), measure).boxes.find(({ kind }) => kind === 'node')

@@ -87,27 +87,31 @@ export function keyOf([kind, index]: End): string {
 
 function box(node: LevelNode, steps: number, measure: Measure): Box {
   const badges = badgesOf(node, steps)
-  const title = format.shorten(format.visible(node.name), 34)
-  const subtitle = format.shorten(format.visible(node.class_name), 36)
+  const opens = node.children > 0
+  const room = MOST - 2 * SIDE - (opens ? CHEVRON : 0)
   return {
     key: keyOf(['node', node.index]),
     kind: 'node',
-    title,
-    subtitle,
+    // Measuring ten thousand names takes longer than all else; what is folded away never asks for its words.
+    get title() {
+      return fitted(format.visible(node.name), TITLE, room, measure)
+    },
+    get subtitle() {
+      return fitted(format.visible(node.class_name), SUBTITLE, room, measure)
+    },
     badges,
     family: familyOf(node.class_name, node.children),
     node,
     stack: null,
     port: null,
-    // Measuring ten thousand names takes longer than all else; what is folded away never asks for its width.
     get width() {
       const badgesWidth = badges.reduce(
         (sum, { text }) => sum + measure(text, BADGE.size, BADGE.weight) + BADGE_ROOM,
         0,
       )
       return Math.max(
-        widthOf(title, subtitle, node.children > 0, measure),
-        even(Math.min(MOST, badgesWidth + 2 * SIDE + (node.children > 0 ? CHEVRON : 0))),
+        widthOf(this.title, this.subtitle, opens, measure),
+        even(Math.min(MOST, badgesWidth + 2 * SIDE + (opens ? CHEVRON : 0))),
       )
     },
     height: badges.length > 0 ? 66 : 46,
@@ -137,6 +141,22 @@ export function stackBox(
     width: widthOf(title, subtitle, true, measure, MOST_OF_STACK),
     height: 46,
   }
+}
+
+/** Fewer characters are never too wide, and not measured. */
+const MOST_UNMEASURED = 18
+
+/** As much of both ends of `text` as `room` pixels hold. */
+function fitted(
+  text: string,
+  { size, weight }: { readonly size: number; readonly weight: number },
+  room: number,
+  measure: Measure,
+): string {
+  let limit = Math.min(36, text.length)
+  let shown = format.shorten(text, limit)
+  while (limit > MOST_UNMEASURED && measure(shown, size, weight) > room) shown = format.shorten(text, --limit)
+  return shown
 }
 
 function widthOf(title: string, subtitle: string, opens: boolean, measure: Measure, most = MOST): number {

@@ -13,7 +13,7 @@ export interface Panel extends PanelChoice {
 export interface Panels {
   readonly list: ReadonlySignal<readonly Panel[]>
   readonly choices: ReadonlySignal<readonly PanelChoice[]>
-  /** The panel to bring into view, by its key; set when one is added. */
+  /** The panel to bring into view, by its key; set when one is added or back. */
   readonly fresh: Signal<string | null>
   /** What `undo` would bring back to where it was in the list, or null. */
   readonly closed: ReadonlySignal<{ readonly panel: Panel; readonly at: number } | null>
@@ -95,6 +95,7 @@ export function createPanels(first: readonly PanelChoice[], notice: Signal<strin
       if (find(panel.model, panel.node) !== undefined) return
       const slot = freeSlot(list.value)
       list.value = [...list.value.slice(0, at), { ...panel, slot }, ...list.value.slice(at)]
+      fresh.value = panelKey(panel)
     },
     move(panel, right, down, columns) {
       const shown = (column: number): number => column % columns

@@ -146,7 +146,9 @@ describe('an address', () => {
     await rest()
 
     expect(store.levelId.value).toBe('layer1')
-    expect(store.notice.value).toContain('nearest parent')
+    expect(store.notice.value).toBe(
+      'This run has no module call “layer1.9.conv1”; showing its nearest parent.',
+    )
   })
 
   it('of a run that is not there opens another with the same model and says so', async () => {

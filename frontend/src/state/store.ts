@@ -18,7 +18,7 @@ import {
 } from '../schema.ts'
 import { createHistories, type Histories } from './histories.ts'
 import { type Choice, fromLink, type Stat, toLink } from './link.ts'
-import { createPanels, type Panels } from './panels.ts'
+import { createPanels, type Panels, titleOf } from './panels.ts'
 import { type Preferences, storedPreferences } from './preferences.ts'
 import { latest, type Resource, resource } from './resource.ts'
 
@@ -286,14 +286,14 @@ export function createStore(api: Api, host: Host): Store {
   host.onReload(() => void poll())
 
   /** The level of `id`, or of its nearest ancestor that exists: a link may come from another run. */
-  async function nearestLevel(at: Place, id: string, wanted: AbortSignal): Promise<Level> {
+  async function nearestLevel(at: Place, id: string, wanted: AbortSignal, asked = id): Promise<Level> {
     try {
       return await api.level(at, id, wanted)
     } catch (error) {
       const missing = error instanceof ApiError && error.status === 404 && id !== ROOT_ID
       if (!missing || wanted.aborted) throw error
-      notice.value = `This run has no module call “${id}”; showing its nearest parent.`
-      const found = await nearestLevel(at, parentId(id), wanted)
+      notice.value = `This run has no module call “${titleOf(asked)}”; showing its nearest parent.`
+      const found = await nearestLevel(at, parentId(id), wanted, asked)
       if (!wanted.aborted) levelId.value = found.node.id
       return found
     }

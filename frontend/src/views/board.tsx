@@ -39,7 +39,13 @@ export function Board(): JSX.Element {
               {own.map((panel, position) => (
                 <div key={panelKey(panel)} data-panel>
                   {line === position && <div class="drop-line" />}
-                  <PanelView panel={panel} width={columnWidth} columns={columns} />
+                  <PanelView
+                    panel={panel}
+                    width={columnWidth}
+                    columns={columns}
+                    above={position > 0}
+                    below={position < own.length - 1}
+                  />
                 </div>
               ))}
               {line !== null && line >= own.length && <div class="drop-line" />}

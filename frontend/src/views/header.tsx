@@ -1,6 +1,7 @@
 /** The bar above: run, model, where we are, search, display options, link, help. */
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren, JSX } from 'preact'
+import { useEffect, useRef } from 'preact/hooks'
 import * as format from '../format.ts'
 import { ROOT_ID, type RunEntry } from '../schema.ts'
 import { titleOf } from '../state/panels.ts'
@@ -124,8 +125,12 @@ function RunRow({ run, open, close }: { run: RunEntry; open: boolean; close: () 
   const name = format.visible(run.name)
   const model = run.models.find((entry) => entry.name === store.place.value?.model) ?? run.models[0]
   const compared = store.compare.value.includes(run.name)
+  const row = useRef<HTMLLIElement>(null)
+  useEffect(() => {
+    if (open) row.current?.scrollIntoView({ block: 'nearest' })
+  }, [])
   return (
-    <li class={open ? 'run open' : 'run'}>
+    <li ref={row} class={open ? 'run open' : 'run'}>
       <button
         type="button"
         class="run-name"

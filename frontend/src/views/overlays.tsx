@@ -40,8 +40,8 @@ function Notice(): JSX.Element {
           type="button"
           class="button"
           onClick={() => {
-            store.panels.undo()
             store.notice.value = ''
+            store.panels.undo()
           }}
         >
           Undo

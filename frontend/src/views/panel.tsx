@@ -19,6 +19,8 @@ import { type Loaded, Tensors } from './tensors.tsx'
 const PAD = 12
 const PLOT_HEIGHT = 88
 const FULL_HEIGHT = 200
+/** What the head holds beside the title, and about the width of a letter of that. */
+const [HEAD_ROOM, HEAD_LETTER] = [166, 7.5]
 /** Of the dialog's sides, border and scroll bar. */
 const FULL_PAD = 2 * 24 + 2 + 16
 
@@ -26,9 +28,12 @@ export interface PanelViewProps {
   readonly panel: Panel
   readonly width: number
   readonly columns: number
+  /** Whether there is a panel above it, and one below. */
+  readonly above: boolean
+  readonly below: boolean
 }
 
-export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Element {
+export function PanelView({ panel, width, columns, above, below }: PanelViewProps): JSX.Element {
   const store = useStore()
   const root = useRef<HTMLElement>(null)
   const open = useSignal<'full' | 'table' | null>(null)
@@ -76,15 +81,15 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
         <span class="mark" aria-hidden="true">
           {mark.letter}
         </span>
-        <h2 title={format.visible(panel.node)}>
+        <h2>
           <button
             type="button"
             class="plain"
-            title="Show in the graph"
+            title={`Show ${title} in the graph`}
             disabled={first === undefined}
             onClick={() => first !== undefined && showInGraph(store, panel, first.level)}
           >
-            {title}
+            {format.shorten(title, Math.floor((width - HEAD_ROOM) / HEAD_LETTER))}
           </button>
         </h2>
         <span class="panel-tools">
@@ -100,8 +105,8 @@ export function PanelView({ panel, width, columns }: PanelViewProps): JSX.Elemen
                   act={() => move(1, 0)}
                   close={close}
                 />
-                <Item text="Move up" act={() => move(0, -1)} close={close} />
-                <Item text="Move down" act={() => move(0, 1)} close={close} />
+                <Item text="Move up" disabled={!above} act={() => move(0, -1)} close={close} />
+                <Item text="Move down" disabled={!below} act={() => move(0, 1)} close={close} />
                 <Item
                   text="Data table"
                   disabled={first === undefined}
