@@ -223,6 +223,16 @@ test.describe('panels', () => {
     await expect(bare.panel('fc').locator('.plot-grad')).toHaveCount(0)
   })
 
+  test('the last display option can be reached in a low frame', async ({ bare, page }) => {
+    await page.setViewportSize({ width: 900, height: 320 })
+    await bare.open(RUN)
+    await bare.frame.getByRole('button', { name: 'Display' }).click()
+    await bare.frame.locator('.display .sheet').hover()
+    await page.mouse.wheel(0, 1000)
+    const last = bare.frame.getByRole('checkbox', { name: 'edges without gradient' })
+    await expect(last).toBeInViewport({ ratio: 1 })
+  })
+
   test('close, undo, full screen, table and CSV', async ({ bare, page }) => {
     await bare.open({ ...RUN, panels: '0:fc,1:conv1' })
     await bare.panel('fc').getByRole('button', { name: 'Close panel A' }).click()

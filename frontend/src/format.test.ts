@@ -108,6 +108,16 @@ it('long names keep both ends and count characters, not code units', () => {
   expect(format.shorten('😀😀😀', 3)).toBe('😀😀😀')
 })
 
+it('a text is cut in its middle until it fits, a short one never', () => {
+  const width = (text: string): number => text.length * 8
+  expect(format.fit('encoder.layers.11.self_attn.q_proj', 200, width)).toBe('encoder.laye…_attn.q_proj')
+  expect(format.fit('encoder.layers.11.self_attn.q_proj', 272, width)).toBe(
+    'encoder.layers.11.self_attn.q_proj',
+  )
+  expect(format.fit('self_attn.q_proj', 10, width)).toBe('self_attn.q_proj')
+  expect(format.fit('y'.repeat(10_000), 10, width)).toHaveLength(18)
+})
+
 it('direction marks and control characters are made visible', () => {
   expect(format.visible('a\u202eb\nc')).toBe('a\\u202eb\\u000ac')
   expect(format.visible('\u061c\u0085\u2028')).toBe('\\u061c\\u0085\\u2028')

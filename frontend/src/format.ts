@@ -98,6 +98,21 @@ export function shorten(text: string, limit: number): string {
   return `${characters.slice(0, head).join('')}\u2026${characters.slice(characters.length - tail).join('')}`
 }
 
+/** Fewer characters are taken to fit without being measured. */
+const FITS = 18
+
+/** As much of both ends of `text` as is at most `room` wide. */
+export function fit(text: string, room: number, widthOf: (text: string) => number): string {
+  let [shown, limit] = [text, text.length]
+  while (limit > FITS) {
+    const width = widthOf(shown)
+    if (width <= room) break
+    limit = Math.max(FITS, Math.min(limit - 1, Math.floor((limit * room) / width)))
+    shown = shorten(text, limit)
+  }
+  return shown
+}
+
 /** Direction marks can turn the words around a name about; hostile names are shown with them visible. */
 export function visible(text: string): string {
   return text.replace(

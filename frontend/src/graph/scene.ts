@@ -89,15 +89,17 @@ function box(node: LevelNode, steps: number, measure: Measure): Box {
   const badges = badgesOf(node, steps)
   const opens = node.children > 0
   const room = MOST - 2 * SIDE - (opens ? CHEVRON : 0)
+  const fitted = (text: string, { size, weight }: { size: number; weight: number }): string =>
+    format.fit(format.visible(text), room, (shown) => measure(shown, size, weight))
   return {
     key: keyOf(['node', node.index]),
     kind: 'node',
     // Measuring ten thousand names takes longer than all else; what is folded away never asks for its words.
     get title() {
-      return fitted(format.visible(node.name), TITLE, room, measure)
+      return fitted(node.name, TITLE)
     },
     get subtitle() {
-      return fitted(format.visible(node.class_name), SUBTITLE, room, measure)
+      return fitted(node.class_name, SUBTITLE)
     },
     badges,
     family: familyOf(node.class_name, node.children),
@@ -141,22 +143,6 @@ export function stackBox(
     width: widthOf(title, subtitle, true, measure, MOST_OF_STACK),
     height: 46,
   }
-}
-
-/** Fewer characters are never too wide, and not measured. */
-const MOST_UNMEASURED = 18
-
-/** As much of both ends of `text` as `room` pixels hold. */
-function fitted(
-  text: string,
-  { size, weight }: { readonly size: number; readonly weight: number },
-  room: number,
-  measure: Measure,
-): string {
-  let limit = Math.min(36, text.length)
-  let shown = format.shorten(text, limit)
-  while (limit > MOST_UNMEASURED && measure(shown, size, weight) > room) shown = format.shorten(text, --limit)
-  return shown
 }
 
 function widthOf(title: string, subtitle: string, opens: boolean, measure: Measure, most = MOST): number {

@@ -21,6 +21,14 @@ describe('the first view', () => {
   })
 })
 
+it('what is as wide as the pane stays clear of the buttons in its corner', () => {
+  // 28 px wide, 10 px from the edge; the picture's own margin is 16.
+  for (const view of [fitAll, (graph: typeof PANE) => fitFirst(graph, PANE, 0)]) {
+    const { x, scale } = view({ width: 600, height: 1000 }, PANE)
+    expect(x + (600 - 16) * scale).toBeLessThanOrEqual(500 - 38)
+  }
+})
+
 it('fitAll shows every corner', () => {
   const view = fitAll({ width: 5000, height: 300 }, PANE)
   expect(view.x).toBeGreaterThan(0)

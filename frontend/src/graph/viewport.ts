@@ -21,7 +21,8 @@ export const [LEAST_SCALE, MOST_SCALE] = [0.02, 3]
 /** Below this, nodes are drawn on the canvas: their words are too small to read anyway. */
 export const TEXT_SCALE = 0.4
 
-const MARGIN = 24
+/** The buttons in the corner have room beside what is fitted. */
+const [MARGIN, SIDE_MARGIN] = [24, 32]
 /** A first view is never smaller than this; what does not fit is reached by scrolling. */
 const READABLE = 0.85
 const NARROW = 0.6
@@ -37,13 +38,13 @@ export function fitAll(graph: Size, pane: Size): View {
 export function fitFirst(graph: Size, pane: Size, anchor: number): View {
   const whole = fitAll(graph, pane)
   if (whole.scale >= READABLE) return { ...whole, y: Math.max(MARGIN, Math.min(whole.y, MARGIN * 2)) }
-  const scale = Math.min(1, Math.max(NARROW, (pane.width - 2 * MARGIN) / graph.width))
+  const scale = Math.min(1, Math.max(NARROW, (pane.width - 2 * SIDE_MARGIN) / graph.width))
   const fits = graph.width * scale <= pane.width
   return { x: pane.width / 2 - (fits ? graph.width / 2 : anchor) * scale, y: MARGIN, scale }
 }
 
 function fitScale(graph: Size, pane: Size): number {
-  const [width, height] = [Math.max(1, pane.width - 2 * MARGIN), Math.max(1, pane.height - 2 * MARGIN)]
+  const [width, height] = [Math.max(1, pane.width - 2 * SIDE_MARGIN), Math.max(1, pane.height - 2 * MARGIN)]
   return Math.min(width / Math.max(1, graph.width), height / Math.max(1, graph.height))
 }
 

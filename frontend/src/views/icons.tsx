@@ -6,7 +6,6 @@ const PATHS = {
   close: 'M4 4l8 8M12 4l-8 8',
   left: 'M10 3L5 8l5 5',
   right: 'M6 3l5 5-5 5',
-  up: 'M3 10l5-5 5 5',
   down: 'M3 6l5 5 5-5',
   full: 'M9.5 3H13v3.5M13 3L9 7M6.5 13H3V9.5M3 13l4-4',
   more: 'M3.5 8h.01M8 8h.01M12.5 8h.01',
@@ -22,7 +21,6 @@ const PATHS = {
   pause: 'M5 3v10M11 3v10',
   settings: 'M2 4.5h7M12 4.5h2M2 11.5h2M7 11.5h7M10.5 2.5v4M5.5 9.5v4',
   download: 'M8 2.5v8M4.5 7.5L8 11l3.5-3.5M3 13.5h10',
-  check: 'M3 8.5l3.5 3.5L13 4.5',
 } as const
 
 export type IconName = keyof typeof PATHS

@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import type { History } from '../api/decode.ts'
 import * as format from '../format.ts'
+import { measureText } from '../graph/measure.ts'
 import { panelMark } from '../heatmap/colours.ts'
 import { FULL_STEPS, PANEL_STEPS } from '../state/histories.ts'
 import { type Panel, panelKey, titleOf } from '../state/panels.ts'
@@ -19,8 +20,8 @@ import { type Loaded, Tensors } from './tensors.tsx'
 const PAD = 12
 const PLOT_HEIGHT = 88
 const FULL_HEIGHT = 200
-/** What the head holds beside the title, and about the width of a letter of that. */
-const [HEAD_ROOM, HEAD_LETTER] = [166, 7.5]
+/** What the head of a panel holds beside its title. */
+const HEAD_ROOM = 166
 /** Of the dialog's sides, border and scroll bar. */
 const FULL_PAD = 2 * 24 + 2 + 16
 
@@ -89,7 +90,7 @@ export function PanelView({ panel, width, columns, above, below }: PanelViewProp
             disabled={first === undefined}
             onClick={() => first !== undefined && showInGraph(store, panel, first.level)}
           >
-            {format.shorten(title, Math.floor((width - HEAD_ROOM) / HEAD_LETTER))}
+            {format.fit(title, width - HEAD_ROOM, (shown) => measureText(shown, 13, 650))}
           </button>
         </h2>
         <span class="panel-tools">
