@@ -102,7 +102,7 @@ test.describe('links', () => {
 
   test('unknown parts fall back with a notice', async ({ bare, problems }) => {
     await bare.open({ run: 'gone', model: 'resnet18', node: 'layer1/7/conv9' })
-    await expect(bare.frame.getByRole('status').filter({ hasText: 'no module call “layer1/7' })).toBeVisible()
+    await expect(bare.frame.getByRole('status').filter({ hasText: 'no module call “layer1.7' })).toBeVisible()
     await expect(bare.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
     // The browser itself reports the refused requests.
     expect(problems.splice(0).every((problem) => problem.includes('404'))).toBe(true)
