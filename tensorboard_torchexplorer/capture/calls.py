@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -19,10 +18,11 @@ from torch import Tensor, nn
 
 from ..schema import ROOT_ID, EdgeKind, End, Port
 from .by_module import ByModule
+from .hooks import ForwardHooks
 from .leaves import argument_leaves, result_leaves
 from .private import (
+    SLOT,
     current_graph_task,
-    forward_hooks,
     of_all_samples,
     sequence_number,
     without_torch_function,
@@ -165,10 +165,6 @@ def _nested_shape(tensor: Tensor) -> list[int | None] | None:
         return None
 
 
-SLOT = "_compiled_call_impl"
-"""What torch calls in the place of `_call_impl`, where an instance has it."""
-
-
 def fusable(modules: Iterable[nn.Module]) -> ByModule[None]:
     """Modules that a hook would change: torch's encoder layers take their fused path in evaluation only
     while no module in them has a forward hook, and its results differ in the last bits."""
@@ -211,25 +207,12 @@ class CallTree:
         """The innermost call that is running, None outside the root's forward."""
         return self._stack[-1] if self._stack else None
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Hooks on all modules for the length of the block."""
+    def watching(self) -> ForwardHooks:
+        """Hooks on all modules for the length of a block."""
         self._slotted = fusable(self.paths)
-        slots = []
+        slots = ByModule((m, self._slot(m, m.__dict__.get(SLOT))) for m in self._slotted)
         # ScriptModule overrides the methods that register hooks to raise, but its calls do pass them.
-        with forward_hooks([m for m in self.paths if m not in self._slotted], self._before, self._after):
-            try:
-                for module in self._slotted:
-                    before = module.__dict__.get(SLOT)
-                    slots.append((module, before))
-                    module.__dict__[SLOT] = self._slot(module, before)
-                yield
-            finally:
-                for module, before in reversed(slots):
-                    if before is None:
-                        module.__dict__.pop(SLOT, None)
-                    else:
-                        module.__dict__[SLOT] = before
+        return ForwardHooks([m for m in self.paths if m not in slots], self._before, self._after, slots)
 
     def seen(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What to call in the place of the root's `forward` so that the root's own call is watched, too."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from .higher_order import stand_aside, stay
 from .wrappers import held_as
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -111,6 +113,7 @@ class _EagerStance:
             if not self._holders and _stance() != "force_eager":
                 with outside():
                     self._placed = stance("force_eager")
+                stand_aside(self._lifted)
             self._holders.add(id(who))
         return True
 
@@ -124,11 +127,27 @@ class _EagerStance:
             if self._holders or placed is None:
                 return
             self._placed = None
+            stay(self._lifted)
             if _stance_object() is placed.stance:
                 with outside():
                     placed.__exit__(None, None, None)
                 # The call around us, if any, was made eager by the stance, which must explain it at its end.
                 count_frame()
+
+    @contextmanager
+    def _lifted(self) -> Iterator[None]:
+        """The user's own stance for the length of a block."""
+        placed = self._placed
+        ours = placed is not None and _stance_object() is placed.stance
+        if ours:
+            with outside():
+                placed.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            if ours and self._placed is placed:
+                with outside():
+                    placed.__enter__()
 
 
 EAGER = _EagerStance()

@@ -6,19 +6,16 @@ checked on torch 2.6 and 2.13.
 
 from __future__ import annotations
 
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import Variable, forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
-from torch.utils.hooks import RemovableHandle
 
 from .dynamo import out_of_regions
 
@@ -177,6 +174,27 @@ class quiet:
             self._plain.__exit__(kind, error, trace)
 
 
+@contextmanager
+def without_mode(mode: TorchDispatchMode) -> Iterator[None]:
+    """This dispatch mode is not active within the block, those above and below it are."""
+    above = []
+    while torch._C._len_torch_dispatch_stack():
+        above.append(_pop_mode())
+        if above[-1] is mode:
+            break
+    try:
+        for other in reversed(above):
+            if other is not mode:
+                _push_mode(other)
+        yield
+    finally:
+        for other in above:
+            if other is not mode:
+                _pop_mode()
+        for other in reversed(above):
+            _push_mode(other)
+
+
 _LAZY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ZeroTensor)
 
 
@@ -197,10 +215,15 @@ def run_operator(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             exclude(key, True)
 
 
+def modes_let_compile() -> bool:
+    """Whether torch can be told, as from 2.9 on, that a dispatch mode is not in the way of the compiler."""
+    return hasattr(TorchDispatchMode, "supports_higher_order_operators")
+
+
 def let_operators_through(mode: type[TorchDispatchMode]) -> None:
     """Let modes of this class see higher-order operators, too. Before torch 2.9 each operator has to know
     the class, or it raises."""
-    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+    if modes_let_compile():
         return
     for operator in list(torch._ops._higher_order_ops.values()):
         if mode not in operator.python_key_table:
@@ -211,86 +234,19 @@ def _dispatched(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
     return mode.__torch_dispatch__(operator, (), args, kwargs)
 
 
-_HOOKS = {
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-}
+FORWARD_HOOKS = frozenset(
+    {
+        "_forward_pre_hooks",
+        "_forward_pre_hooks_with_kwargs",
+        "_forward_hooks",
+        "_forward_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+    }
+)
+"""A module's dictionaries of its forward hooks, and of how to call them."""
 
-
-class _Hook(partial[None]):
-    """A hook that stands on modules for a while. A model may be copied meanwhile, as by a forward that makes
-    its teacher on the first call: the hook has to leave the copies, too. In a pickle its place is taken by
-    something that does nothing, and needs nothing of ours to be loaded."""
-
-    copies: _Copies | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
-        if self.copies is not None:
-            self.copies.note(memo)
-        return self
-
-    def __reduce__(self) -> Any:
-        return getattr, (nullcontext(), "__exit__")
-
-
-class _Copies:
-    """The copies of `modules` that are made while hooks stand on them."""
-
-    def __init__(self, modules: Collection[nn.Module]) -> None:
-        self._modules = modules
-        self._originals: set[int] = set()
-        self._found: dict[int, weakref.ref[nn.Module]] = {}
-
-    def note(self, memo: dict[int, Any]) -> None:
-        """A hook is being copied by `copy.deepcopy`, once for each module. Of those that have not been noted
-        yet, the module that it stands on is the last one in the memo."""
-        if not self._originals:
-            self._originals = {id(module) for module in self._modules}
-        for original, copy in reversed(memo.items()):
-            if original in self._originals:
-                known = self._found.get(id(copy))
-                if known is None or known() is not copy:
-                    self._found[id(copy)] = weakref.ref(copy)
-                    return
-
-    def living(self) -> list[nn.Module]:
-        """Those that are still there."""
-        return [copy for reference in self._found.values() if (copy := reference()) is not None]
-
-
-@contextmanager
-def forward_hooks(
-    modules: Collection[nn.Module], before: Callable[..., None], after: Callable[..., None]
-) -> Iterator[None]:
-    """Hooks on all `modules` for the length of the block: `before(module, args, kwargs)`, and
-    `after(module, args, kwargs, result)` even if the call raises. They come last among the hooks of a module.
-    Modules without all of torch's dictionaries of hooks, as after some ways to unpickle, get none.
-
-    What `register_forward_pre_hook` and `register_forward_hook` do, without the handles: those are five
-    objects each, and for some hundred modules they take longer than a whole idle step.
-    """
-    key = RemovableHandle(OrderedDict()).id
-    first, last = _Hook(before), _Hook(after)
-    copies = last.copies = _Copies(modules)
-    try:
-        for module in modules:
-            own = module.__dict__
-            if own.keys() >= _HOOKS:
-                own["_forward_pre_hooks"][key] = first
-                own["_forward_pre_hooks_with_kwargs"][key] = True
-                own["_forward_hooks"][key] = last
-                own["_forward_hooks_with_kwargs"][key] = True
-                own["_forward_hooks_always_called"][key] = True
-        yield
-    finally:
-        for module in (*modules, *copies.living()):
-            own = module.__dict__
-            for name in _HOOKS:
-                if name in own:
-                    own[name].pop(key, None)
+SLOT = "_compiled_call_impl"
+"""The attribute that torch reads at every call of a module, in place of which it calls what is there."""
 
 
 def missing() -> list[str]:
@@ -302,9 +258,9 @@ def missing() -> list[str]:
         (torch._C, "_current_autograd_node"),
         (Variable._execution_engine, "queue_callback"),
         (torch, "_foreach_copy_"),
-        (torch.nn.Module, "_compiled_call_impl"),
+        (torch.nn.Module, SLOT),
         (torch.nn.Module, "_call_impl"),
-        *((torch.nn.Module(), name) for name in _HOOKS),
+        *((torch.nn.Module(), name) for name in FORWARD_HOOKS),
         (torch.compiler, "set_stance"),
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch._C._functorch, "is_functorch_wrapped_tensor"),

@@ -19,11 +19,11 @@ from .attachments import arm_totals, collect_for, leave_out
 from .by_module import ByModule
 from .calls import Call
 from .gradients import CHECKPOINT_NODE, Armer, EdgePort, Ports, Span, ports_of, settle
+from .hooks import ForwardHooks
 from .leaves import argument_leaves, result_leaves
 from .private import (
     current_autograd_node,
     current_graph_task,
-    forward_hooks,
     node_name,
     node_sequence,
     queue_backward_callback,
@@ -70,7 +70,7 @@ class Recompute:
         self._tasks.add(task)
         queue_backward_callback(lambda: self._end(task))
         if len(self._tasks) == 1:  # else this is the backward of a part, inside of another
-            self._hooks.enter_context(forward_hooks(self._modules, self._before, self._after))
+            self._hooks.enter_context(ForwardHooks(self._modules, self._before, self._after))
 
     def _end(self, task: int) -> None:
         self._tasks.discard(task)

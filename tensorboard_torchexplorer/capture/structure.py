@@ -8,7 +8,9 @@ with the latter active, torch leaves its fast paths and eval results change.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +23,15 @@ from ..schema import End
 from .autograd_walk import walk
 from .calls import Call
 from .edges import edge_of, is_stale
-from .private import beneath, let_operators_through, run_operator, without_torch_function
+from .higher_order import Follow, stand_aside, stay
+from .private import (
+    beneath,
+    let_operators_through,
+    modes_let_compile,
+    run_operator,
+    without_mode,
+    without_torch_function,
+)
 from .provenance import DIFFERENTIABLE, Provenance
 from .structure_functions import unwatch_functions, watch_functions
 from .structure_operators import Operator, collect, results
@@ -63,8 +73,10 @@ class StructureTracer:
         let_operators_through(_Mode)
         watch_functions(self)
         try:
+            stand_aside(self._aside)
             mode.__enter__()  # type: ignore[no-untyped-call]
         except BaseException:
+            stay(self._aside)
             unwatch_functions(self)
             raise
         self._mode = mode
@@ -81,8 +93,18 @@ class StructureTracer:
                 self._mode.__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         finally:
             self._mode = None
+            stay(self._aside)
             unwatch_functions(self)
             self.finish()
+
+    @contextmanager
+    def _aside(self) -> Iterator[Follow | None]:
+        mode = self._mode
+        if mode is None or modes_let_compile() or threading.get_ident() != self._thread:
+            yield None
+            return
+        with without_mode(mode):
+            yield partial(self.operated, stand_aside)  # any function will do as their operator
 
     def finish(self) -> None:
         """Close what an exception has left open, and let go of all tensors and nodes."""
@@ -309,6 +331,12 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Off while torch.compile compiles (torch.cond does so in eager mode, too), on while the result
         # runs. Otherwise dynamo would trace into the method below.
         return True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        # What older torch asks instead: a mode that is none keeps everything from being compiled, also the
+        # functions that torch.cond is given, for ever.
+        return not modes_let_compile()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -11,9 +11,7 @@ from torch import nn
 
 from ..schema import Phase
 from .dynamo import count_frame, set_callback, untraced
-
-SLOT = "_compiled_call_impl"
-"""The attribute that torch reads at every call of a module, in place of which it calls what is there."""
+from .private import SLOT
 
 
 class Watcher(Protocol):
