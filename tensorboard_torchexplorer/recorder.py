@@ -128,8 +128,9 @@ class Watch:
         return type(None), ()
 
     def close(self) -> None:
-        """Stop watching and leave the model as it was. A step that no optimizer has ended is dropped,
-        unless nothing has been written yet."""
+        """Stop watching and leave the model as it was. A step that no optimizer has ended is dropped, unless
+        nothing has been written yet. If the model was never in training mode, nor any backward run, it was an
+        evaluation."""
         if self._closed:
             return
         self._closed = True
@@ -139,6 +140,8 @@ class Watch:
         if record is not None:
             if self._recording.written and self._steps.optimizers.known and not record.stepped:
                 self._recording.drop(record)
+            elif record.forwards and not (self._ever_trained or record.backward or record.cut_short):
+                self._recording.turn_to_evaluation(record, self._steps.forwards)
             else:
                 self._steps.finish(record)
         self._recording.end()
@@ -276,7 +279,7 @@ class Watch:
                 if phase == "train":
                     self._steps.forward_ended()
                     if not self._recording.written:
-                        self._recording.write_graph(self.step)
+                        self._recording.write_graph(self.step, "train" if self._ever_trained else "eval")
             except Exception as error:
                 self._recording.faults.report("", "the end of a logged forward", error)
             return result

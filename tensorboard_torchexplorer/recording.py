@@ -206,11 +206,13 @@ class Recording:
         if self.record is record:
             self.record = None
 
-    def write_graph(self, step: int) -> None:
-        """So that the tab shows the structure before the first step of a training has ended."""
-        graph = self._news("train")
+    def write_graph(self, step: int, phase: Phase) -> None:
+        """So that the tab shows the structure before the first step has ended. `phase` is what the step seems
+        to be."""
+        graph = self._news(phase)
+        where: Phase = "train" if self.trained else "eval"
         if graph is not None and os.getpid() == self._pid and not isinstance(self._exchange, Sender):
-            self._thread.submit(lambda: (graph_values(graph), step), 512 * len(graph.nodes))
+            self._thread.submit(lambda: (graph_values(graph, where), step), 512 * len(graph.nodes))
 
     def _news(self, phase: Phase) -> Graph | None:
         """The graph, if it has changed, if a record that may have held it was given up, or if this is the

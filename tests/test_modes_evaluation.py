@@ -226,8 +226,11 @@ class Auxiliary(nn.Module):
         return self.last(self.auxiliary(x) if self.training else x)
 
 
+@pytest.mark.parametrize("gradients", [False, True], ids=["no_grad", "without no_grad"])
 @pytest.mark.parametrize("start_step", [None, 0, 2, 9])
-def test_another_process_that_evaluates_leaves_the_training_as_it_is(start_step, tmp_path, monkeypatch):
+def test_another_process_that_evaluates_leaves_the_training_as_it_is(
+    start_step, gradients, tmp_path, monkeypatch
+):
     model = Auxiliary()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     weights = {name: [] for name in ("first", "auxiliary", "last")}
@@ -242,9 +245,9 @@ def test_another_process_that_evaluates_leaves_the_training_as_it_is(start_step,
     monkeypatch.setattr("tensorboard_torchexplorer.recording._SESSION", "another process")
     time.sleep(1.1)  # files are read in the order of the seconds that their names begin with
     with ExplorerWriter(tmp_path) as writer:
-        writer.watch(model, start_step=start_step)
+        writer.watch(model, start_step=start_step, log_freq=1)
         model.eval()
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradients):
             out = model(torch.randn(3, 4))
 
     found = read(tmp_path)["."]["Auxiliary"]
@@ -290,3 +293,20 @@ def test_a_training_that_begins_with_an_evaluation_is_one_history(tmp_path):
     # With the training it is written anew: what others evaluate later must not take it away.
     both = ["torchexplorer/eval/graph/Auxiliary", "torchexplorer/graph/Auxiliary"]
     assert graphs == [both[:1], both, both, both]
+
+
+def test_a_model_that_is_trained_in_evaluation_mode_is_trained(tmp_path):
+    """As where the statistics of a normalization are to stay as they are."""
+    model = mlp().eval()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with ExplorerWriter(tmp_path) as writer:
+        writer.watch(model, log_freq=1)
+        for _ in range(2):
+            model(X).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    found = read(tmp_path)["."]["Sequential"]
+    assert found.history().steps.tolist() == [0, 1]
+    assert found.history("eval").steps.tolist() == []
+    assert "torchexplorer/graph/Sequential" in FileSource(tmp_path).listing()["."]
