@@ -110,7 +110,7 @@ def work(rank: int, world: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", world)
     dist.init_process_group(
-        "gloo", rank=rank, world_size=world, store=store, timeout=datetime.timedelta(seconds=60)
+        "gloo", rank=rank, world_size=world, store=store, timeout=datetime.timedelta(seconds=180)
     )
     results = {}
     for watched in (False, True):

@@ -235,7 +235,7 @@ def work(rank: int, world: int, folder: str, port: int) -> None:
     where = Path(folder)
     store = dist.TCPStore("127.0.0.1", port, world, rank == 0)
     dist.init_process_group(
-        "gloo", rank=rank, world_size=world, store=store, timeout=datetime.timedelta(seconds=60)
+        "gloo", rank=rank, world_size=world, store=store, timeout=datetime.timedelta(seconds=180)
     )
     results = {}
     for training in TRAININGS:

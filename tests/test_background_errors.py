@@ -212,7 +212,7 @@ class TestFork:
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 17
             thread.submit(values_at(1), 1)
             """
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
         assert [step for step, _ in stored(tmp_path)] == [0, 1]
         assert [step for step, _ in stored(tmp_path / "child")] == [7]
