@@ -47,11 +47,11 @@ class TestErrors:
         """Without it nothing of the model can be shown."""
         failed = []
 
-        def fails_once(graph):
+        def fails_once(graph, phase):
             if not failed:
                 failed.append(graph)
                 raise ZeroDivisionError("oops")
-            return events.graph_values(graph)
+            return events.graph_values(graph, phase)
 
         monkeypatch.setattr(recording, "graph_values", fails_once)
         model = nn.Linear(4, 4)
