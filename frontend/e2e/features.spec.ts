@@ -100,6 +100,24 @@ test.describe('links', () => {
     expect(page.url()).toBe(address)
   })
 
+  test('are copied where the browser has no clipboard for pages without https', async ({ bare, page }) => {
+    await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }))
+    await bare.open({ ...RUN, step: '20' })
+    await expect(bare.node('conv1')).toBeVisible()
+    const button = bare.frame.getByRole('button', { name: 'Copy link to this view' })
+    await button.click()
+    await expect(bare.frame.getByText('Link copied.')).toBeVisible()
+    await expect(button).toBeFocused()
+    await page.keyboard.press('/')
+    const field = bare.frame.getByRole('combobox', { name: 'Path, class or shape' })
+    await expect(field).toBeFocused()
+    await page.keyboard.press('Control+v')
+    await expect(field).toHaveValue(page.url())
+    await expect(bare.frame.locator('.search-status')).toContainText('Nothing matches')
+    const body = bare.frame.locator('.search-dialog')
+    expect(await body.evaluate((dialog) => dialog.scrollWidth - dialog.clientWidth)).toBe(0)
+  })
+
   test('unknown parts fall back with a notice', async ({ bare, problems }) => {
     await bare.open({ run: 'gone', model: 'resnet18', node: 'layer1/7/conv9' })
     await expect(bare.frame.getByRole('status').filter({ hasText: 'no module call “layer1.7' })).toBeVisible()
@@ -252,6 +270,10 @@ test.describe('panels', () => {
       return document.elementFromPoint(left + 4, top + 4) === tip
     })
     expect(onTop).toBe(true)
+    await page.setViewportSize({ width: 800, height: 700 })
+    await expect
+      .poll(() => dialog.evaluate((element) => element.scrollWidth - element.clientWidth))
+      .toBeLessThanOrEqual(0)
     await dialog.getByRole('button', { name: 'Next panel' }).click()
     await expect(dialog.getByRole('heading', { level: 2 })).not.toHaveText('fc')
     await page.keyboard.press('Escape')

@@ -70,11 +70,26 @@ async function copyLink(store: Store): Promise<void> {
   if (address === null) return
   try {
     await navigator.clipboard.writeText(address)
-    store.notice.value = 'Link copied.'
   } catch {
-    // Not allowed in a frame of another origin or without https: let the user copy it by hand.
-    store.notice.value = `Copy this link: ${address}`
+    // Not allowed in a frame of another origin or without https: there is an older way, and the user's own hand.
+    if (!copyFromField(address)) {
+      store.notice.value = `Copy this link: ${address}`
+      return
+    }
   }
+  store.notice.value = 'Link copied.'
+}
+
+function copyFromField(text: string): boolean {
+  const focused = document.activeElement as HTMLElement | null
+  const field = document.createElement('textarea')
+  field.value = text
+  document.body.append(field)
+  field.select()
+  const copied = document.execCommand('copy')
+  field.remove()
+  focused?.focus()
+  return copied
 }
 
 /** Which run is open, and which are compared with it. A field narrows hundreds of runs down. */

@@ -325,7 +325,15 @@ function FullPanel({ panel, onClose }: { panel: Panel; onClose: () => void }): J
       <IconButton icon="right" label="Next panel" onClick={() => step(1)} />
     </>
   )
-  const width = Math.min(1600, innerWidth - 32)
+  const room = useSignal(innerWidth)
+  useEffect(() => {
+    const measure = (): void => {
+      room.value = innerWidth
+    }
+    window.addEventListener('resize', measure)
+    return () => window.removeEventListener('resize', measure)
+  }, [])
+  const width = Math.min(1600, room.value - 32)
   return (
     <Dialog title={titleOf(shown.value.node)} class="full" onClose={onClose} tools={tools}>
       <PanelBody held={held} width={width - FULL_PAD} height={FULL_HEIGHT} />
