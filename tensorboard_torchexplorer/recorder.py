@@ -258,13 +258,13 @@ class Watch:
         root = self._root()
         self._active = True
         try:
-            assert root is not None  # it is being called
-            if self.options.compiled == "eager":
-                EAGER.hold(self._recording)
-            forward, seen = self._recording.prepare(root, phase)
-        except Exception as error:
-            self._recording.faults.report("", "the start of a logged step", error)
-        try:
+            try:
+                assert root is not None  # it is being called
+                if self.options.compiled == "eager":
+                    EAGER.hold(self._recording)
+                forward, seen = self._recording.prepare(root, phase)
+            except Exception as error:
+                self._recording.faults.report("", "the start of a logged step", error)
             if forward is None:
                 return plain(*args, **kwargs)
             try:

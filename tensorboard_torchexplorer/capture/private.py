@@ -147,7 +147,8 @@ class quiet:
                 torch._C._set_fwd_grad_enabled(False)
             depth = torch._C._len_torch_dispatch_stack()
             if depth == 1:  # ours, while a forward is traced; the general way takes fifty times as long
-                self._mode = _pop_mode()
+                self._mode = torch._C._get_dispatch_stack_at(0)
+                _pop_mode()
             elif depth:
                 self._modes = _disable_current_modes()
                 self._modes.__enter__()
@@ -163,7 +164,7 @@ class quiet:
         try:
             if self._transforms is not None:
                 self._transforms.__exit__(kind, error, trace)
-            if self._mode is not None:
+            if self._mode is not None and not torch._C._len_torch_dispatch_stack():
                 _push_mode(self._mode)
             if self._modes is not None:
                 self._modes.__exit__(kind, error, trace)

@@ -71,8 +71,8 @@ class StructureTracer:
         self._thread = threading.get_ident()
         mode = _Mode(self)
         let_operators_through(_Mode)
-        watch_functions(self)
         try:
+            watch_functions(self)
             stand_aside(self._aside)
             mode.__enter__()  # type: ignore[no-untyped-call]
         except BaseException:

@@ -64,11 +64,11 @@ def watch_functions(observer: FunctionObserver) -> None:
     """Tell `observer` of every Function that this thread applies from now on."""
     global _original, _ours
     with _lock:
-        if not _observers:
+        _observers.setdefault(threading.get_ident(), []).append(observer)
+        if _ours is None:
             _original = Function.__dict__["apply"]
             _ours = _patched(_original)
             Function.apply = _ours  # type: ignore[method-assign]
-        _observers.setdefault(threading.get_ident(), []).append(observer)
 
 
 def unwatch_functions(observer: FunctionObserver) -> None:
