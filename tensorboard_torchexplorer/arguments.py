@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import os
+from numbers import Integral
+from typing import Any
 
 
 def is_whole(value: object, least: int, most: int | None = None) -> bool:
-    """Whether it is a whole number from `least` to `most` (None: without end). True and False are none."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Whether it is a whole number from `least` to `most` (None: without end), of Python's or numpy's. True
+    and False are none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         return False
-    return value >= least and (most is None or value <= most)
+    return operator.index(value) >= least and (most is None or operator.index(value) <= most)
+
+
+def as_int(value: Any) -> Any:
+    """Whole numbers as Python's own, anything else as it is."""
+    return operator.index(value) if is_whole(value, -(2**63)) else value
 
 
 def require_whole(call: str, name: str, value: object, least: int, most: int | None = None) -> None:

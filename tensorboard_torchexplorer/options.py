@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import nn
 
-from .arguments import is_whole
+from .arguments import as_int, is_whole
 
 LOG = ("io", "io_grad", "params", "params_grad")
 COMPILED = ("eager", "skip")
@@ -89,6 +90,8 @@ def validated(
     ranks: str = "first",
 ) -> WatchOptions:
     """The options, or a ValueError that names the argument and its value."""
+    log_freq, max_records, bins, sample_n = map(as_int, (log_freq, max_records, bins, sample_n))
+    eval_freq, start_step = as_int(eval_freq), as_int(start_step)
     kinds = (log,) if isinstance(log, str) else tuple(log) if isinstance(log, Iterable) else ()
     unknown = [kind for kind in kinds if kind not in LOG]
     _check("log", log, not unknown and bool(kinds), f"some of {', '.join(LOG)}")
@@ -105,7 +108,7 @@ def validated(
     _check(
         "reject_outlier_proportion",
         reject_outlier_proportion,
-        isinstance(reject_outlier_proportion, (int, float)) and 0 <= reject_outlier_proportion < 1,
+        isinstance(reject_outlier_proportion, Real) and 0 <= reject_outlier_proportion < 1,
         "a share from 0 (keep all) up to, not including, 1",
     )
     _check(

@@ -55,6 +55,20 @@ def test_options_of_watch(options, named, model, tmp_path):
         assert "_compiled_call_impl" not in vars(model)
 
 
+def test_numbers_of_numpy_are_numbers(model, tmp_path):
+    names = ("log_freq", "max_records", "bins", "sample_n", "eval_freq", "start_step")
+    with ExplorerWriter(tmp_path) as writer:
+        watch = writer.watch(
+            model, reject_outlier_proportion=np.float32(0.25), **dict.fromkeys(names, np.int64(5))
+        )
+        for _ in range(6):
+            model(torch.ones(3, 2)).sum().backward()
+            torch.optim.SGD(model.parameters(), 0.1).step()
+        assert watch.faults.list() == []
+    history = read(tmp_path)["."].models["Linear"].history("train")
+    assert list(history.steps) == [5, 10]
+
+
 @pytest.mark.parametrize("writer", ["runs/a", 5, nn.Linear(1, 1)], ids=["path", "number", "module"])
 def test_what_is_no_writer(writer, model):
     refused(watch_model, writer, model, named=f"watch: writer={writer!r} is not a SummaryWriter")
