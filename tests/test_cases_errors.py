@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from cases import Lambda, X, edges, squared, train
 from recording import Recorded, assert_row_holds, record
 from torch import Tensor, nn
 
+from tensorboard_torchexplorer.capture.structure import StructureTracer
 from tensorboard_torchexplorer.schema import Status
 from tensorboard_torchexplorer.writer import ExplorerWriter
 
@@ -266,3 +268,31 @@ def test_c47_a_generator_that_is_closed_and_a_forward_that_a_hook_ends():
     }
     for node in ("layers.0", "layers.0#1", "head"):
         assert recorded.status(node, "output", "grad", "output") == Status.OK
+
+
+def test_c47_an_interrupt_as_the_tracing_of_a_forward_is_about_to_end(tmp_path):
+    """Python raises it where a function begins: before the end has done anything."""
+    apply, ends = torch.autograd.Function.__dict__["apply"], StructureTracer.__exit__.__code__
+    met: list[int] = []
+
+    def trace(frame, event, argument):
+        if event == "call" and frame.f_code is ends and not met:
+            met.append(1)
+            raise KeyboardInterrupt
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    former = sys.gettrace()
+    with ExplorerWriter(tmp_path) as writer:
+        watch = writer.watch(model, log_freq=1)
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                model(X)
+        finally:
+            sys.settrace(former)
+        assert torch._C._len_torch_dispatch_stack() == 0
+        assert torch.autograd.Function.__dict__["apply"] is apply
+        assert not any(module._forward_hooks for module in model.modules())
+        model(X).mean().backward()
+        assert watch.recorded == 1
+        assert watch.faults.list() == []

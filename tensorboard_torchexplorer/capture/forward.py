@@ -87,20 +87,25 @@ class ForwardCapture:
                 args, kwargs = with_sources((args, kwargs))
             except Exception as error:
                 self._report("", "the gradients of the inputs", error)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self._tree.watching())
-            except Exception as error:
-                self._report("", "the calls of modules", error)
-            stack.enter_context(self._attachments.collecting())
-            if self._tracer is not None:
-                # Entered last and left first: a dispatch mode must leave in the frame that entered it.
+        try:
+            with ExitStack() as stack:
                 try:
-                    stack.enter_context(self._tracer)
+                    stack.enter_context(self._tree.watching())
                 except Exception as error:
-                    # A torch whose inner parts are not where they used to be: the edges are lost, no more.
-                    self._report("", "the graph of the forward", error)
-            result = self._tree.seen(forward)(*args, **kwargs)
+                    self._report("", "the calls of modules", error)
+                stack.enter_context(self._attachments.collecting())
+                if self._tracer is not None:
+                    # Entered last and left first: a dispatch mode must leave in the frame that entered it.
+                    try:
+                        stack.enter_context(self._tracer)
+                    except Exception as error:
+                        # A torch whose inner parts are not where they used to be: no edges, no more.
+                        self._report("", "the graph of the forward", error)
+                result = self._tree.seen(forward)(*args, **kwargs)
+        finally:
+            # An interrupt at the very beginning of its end has kept it from anything.
+            if self._tracer is not None and self._tracer.entered:
+                self._tracer.__exit__(None, None, None)
         try:
             if self._values is not None:
                 self._values.forget()

@@ -106,6 +106,11 @@ class StructureTracer:
         with without_mode(mode):
             yield partial(self.operated, stand_aside)  # any function will do as their operator
 
+    @property
+    def entered(self) -> bool:
+        """Whether the block has not been left yet."""
+        return self._mode is not None
+
     def finish(self) -> None:
         """Close what an exception has left open, and let go of all tensors and nodes."""
         try:
