@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +102,8 @@ class Sampler:
         self._buffers: dict[torch.device, PackedBuffer] = {}
         self._host: PackedBuffer | None = None
         self._noted: list[tuple[Taken, Tensor, Tensor]] = []
+        # Backward passes have threads of their own: one for each device, and those that they are begun in.
+        self._lock = threading.RLock()
 
     def begin(self) -> None:
         """Start a record: drops whatever an unfinished one left."""
@@ -126,6 +129,10 @@ class Sampler:
         `like` repeats the walk of an earlier slot, of a tensor of the same shape and strides, and that
         alone: no extremes. With `later`, what is taken whole is only noted, until `copy_noted`.
         """
+        with self._lock:
+            return self._take(tensor, like, later)
+
+    def _take(self, tensor: Tensor, like: Taken | None, later: bool) -> Taken:
         status = unreadable(tensor)
         if status:
             return -status
@@ -180,6 +187,10 @@ class Sampler:
     def norms(self, gradient: Tensor) -> Taken:
         """The 2-norm of each sample of `gradient`, flattened to batch x rest (first dimension: batch; a
         zero-dimensional gradient is one sample)."""
+        with self._lock:
+            return self._norms(gradient)
+
+    def _norms(self, gradient: Tensor) -> Taken:
         status = unreadable(gradient)
         if status:
             return -status

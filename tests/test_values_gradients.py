@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import threading
 
 import pytest
 import torch
@@ -182,3 +184,45 @@ def test_a_leaf_of_compressed_rows_has_its_gradient(columns):
     assert sparse.grad is not None
     assert row["size"] == 3
     assert row["max"] == pytest.approx(sparse.grad.to_dense().norm(dim=1).max().item(), rel=1e-5)
+
+
+def test_two_backward_passes_at_once_in_threads_of_their_own():
+    """Over two parts of one forward: what one measures must not land in the place of the other."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({side: nn.Sequential(*(nn.Linear(4, 4) for _ in range(40))) for side in "ab"})
+    model.forward = lambda x: (model["a"](x), model["b"](x))
+    wanted: dict[str, Tensor] = {}
+
+    def note(path):
+        return lambda module, args, out: (
+            out.register_hook(lambda g: wanted.update({path: g.clone()})) and None
+        )
+
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(note(path))
+
+    def train(writer) -> None:
+        watch = writer.watch(model, log_freq=1, sample_n=None)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        losses = [out.square().sum() for out in model(torch.ones(40, 4))]
+        threads = [threading.Thread(target=loss.backward) for loss in losses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert watch.faults.list() == []
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        records = [record(train) for _ in range(12)]
+    finally:
+        sys.setswitchinterval(interval)
+    for path, gradient in wanted.items():
+        side, number = path.split(".")
+        for recorded in records:
+            row = recorded.row(f"{side}/{number}", "output", "grad", "output")
+            assert_row_holds(row, norms(gradient), rel=1e-5)
