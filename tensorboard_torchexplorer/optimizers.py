@@ -60,8 +60,12 @@ class Optimizers:
     def search(self) -> None:
         """Look, once, for an optimizer that has not stepped yet among all of the process."""
         if not self.known and not self.searched:
-            self.searched = True
-            self.known = any(self.touches(found) for found in instances_of(Optimizer))
+            try:
+                if any(self.touches(found) for found in instances_of(Optimizer)):
+                    self.known = True
+            finally:
+                # Not before: another thread's backward may end meanwhile, and must not take it for done.
+                self.searched = True
 
     # --- steps that nobody tells of --------------------------------------------------------------
 

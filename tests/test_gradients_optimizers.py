@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -268,3 +269,51 @@ def test_sharpness_aware_steps_are_recorded_as_two():
     recorded = record(train)
     assert recorded.steps == [0, 1, 2]
     assert [info.forwards for info in recorded.history.infos] == [2, 2, 2]
+
+
+class Asked(torch.optim.SGD):
+    """Lets `meanwhile` happen when it is first asked, by another thread than that of the training, what it
+    holds."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    @property
+    def param_groups(self) -> Any:
+        happening, trains = self.meanwhile, threading.current_thread() is threading.main_thread()
+        if happening is not None and not trains:
+            self.meanwhile = None
+            happening()
+        return self.__dict__["param_groups"]
+
+    @param_groups.setter
+    def param_groups(self, groups: Any) -> None:
+        self.__dict__["param_groups"] = groups
+
+
+def test_a_backward_that_ends_while_another_looks_for_optimizers():
+    """In threads of their own: the step is that of the optimizer all the same, and has both gradients."""
+    model = nn.ModuleDict({"a": nn.Linear(8, 3), "b": nn.Linear(8, 2)})
+    model.forward = lambda x: (model["a"](x), model["b"](x))
+    asked = []
+
+    def in_a_thread(backward: Callable[[], None]) -> None:
+        thread = threading.Thread(target=backward)
+        thread.start()
+        thread.join()
+
+    def train(writer: Any) -> None:
+        watch = writer.watch(model, log_freq=1)
+        optimizer = Asked(model.parameters(), 0.1)
+        first, second = (out.square().sum() for out in model(X))
+        optimizer.meanwhile = lambda: (asked.append(True), in_a_thread(second.backward))
+        in_a_thread(first.backward)
+        optimizer.step()
+        assert watch.faults.list() == []
+
+    recorded = record(train)
+    assert asked
+    assert recorded.steps == [0]
+    for side in model:
+        row = recorded.row(side, "output", "grad", "output")
+        assert row["status"] == Status.OK, side
+        assert row["mean"] > 0
