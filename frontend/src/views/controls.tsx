@@ -1,7 +1,7 @@
 /** Buttons, menus and dialogs that the views share. */
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren, JSX, TargetedMouseEvent } from 'preact'
-import { useEffect, useId, useRef } from 'preact/hooks'
+import { useEffect, useId, useLayoutEffect, useRef } from 'preact/hooks'
 import { Icon, type IconName } from './icons.tsx'
 import { dialogs, Overlays } from './overlays.tsx'
 
@@ -166,7 +166,8 @@ export interface DialogProps {
 export function Dialog({ title, class: name = '', onClose, children, tools }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null)
   const id = useId()
-  useEffect(() => {
+  // Before it is painted: Escape is for a dialog as soon as it is there.
+  useLayoutEffect(() => {
     dialog.current?.showModal()
     dialogs.value++
     return () => void dialogs.value--
