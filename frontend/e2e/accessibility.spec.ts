@@ -184,3 +184,21 @@ test('buttons are at least 24 pixels high and wide', async ({ bare: tab }) => {
   )
   expect(small).toEqual([])
 })
+
+test('a dialog takes Escape from the moment it is there', async ({ bare: tab, page }) => {
+  await tab.open(RUN)
+  await expect(tab.node('layer1')).toBeVisible()
+  const open = await page.evaluate(
+    () =>
+      new Promise<boolean>((resolve) => {
+        new MutationObserver((_, observer) => {
+          const dialog = document.querySelector('dialog')
+          if (dialog === null) return
+          observer.disconnect()
+          resolve(dialog.open)
+        }).observe(document.body, { childList: true, subtree: true })
+        document.querySelector<HTMLElement>('[title^="Keys and help"]')?.click()
+      }),
+  )
+  expect(open).toBe(true)
+})
