@@ -1,18 +1,8 @@
-/** What makes the tab pleasant: finding, linking, colouring, comparing, saving; and its states. */
+/** What makes the tab pleasant: finding, linking, comparing, saving. */
 import { readFileSync } from 'node:fs'
-import { addresses } from './server.ts'
-import { boxOf, expect, inked, type Tab, test } from './tab.ts'
+import { boxOf, expect, inked, test } from './tab.ts'
 
 const RUN = { run: 'resnet18/first', model: 'resnet18' }
-
-/** Position of the step line in a heat map, in pixels from its left edge; null while it is hidden. */
-async function cursorAt(plot: ReturnType<Tab['panel']>): Promise<number | null> {
-  return plot.locator('.cursor').evaluate((line) => {
-    const { left } = line.getBoundingClientRect()
-    const area = line.parentElement?.getBoundingClientRect().left ?? 0
-    return getComputedStyle(line).display === 'none' ? null : Math.round(left - area)
-  })
-}
 
 test.describe('search', () => {
   test('finds modules on all levels by path, class and shape, and goes there', async ({ bare, page }) => {
@@ -138,72 +128,6 @@ test.describe('links', () => {
     await page.getByRole('tab', { name: 'TorchExplorer' }).click()
     await expect(page).toHaveURL(/#torchexplorer.*p\.torchexplorer\.node=layer1/)
     await expect(tab.frame.getByRole('heading', { level: 1 })).toHaveText('layer1 Sequential')
-  })
-})
-
-test.describe('steps and colours', () => {
-  test('one line marks the step in all heat maps; pointer, keys and slider move it', async ({
-    bare,
-    page,
-  }) => {
-    await bare.open({ ...RUN, node: 'layer1/0', panels: '0:layer1/0/conv1,1:layer1/0/bn1' })
-    const [one, other] = [bare.panel('layer1.0.conv1'), bare.panel('layer1.0.bn1')]
-    const [first, second] = [one.locator('.plot').first(), other.locator('.plot').first()]
-    await expect(second.locator('canvas')).toBeVisible()
-    expect(await cursorAt(first)).toBeNull()
-
-    const { x, y, width, height } = await boxOf(first.locator('canvas'))
-    await page.mouse.move(x + width * 0.27, y + height / 2)
-    await expect.poll(() => cursorAt(second)).toBeGreaterThan(width / 5)
-    await expect(bare.frame.locator('.probe')).toContainText('step10')
-    await expect(bare.frame.locator('.probe')).toContainText('mean ± std')
-    await page.mouse.click(x + width * 0.27, y + height / 2)
-    await expect(bare.frame.locator('output.step')).toHaveText('step 10')
-    await page.mouse.move(5, 400)
-    const rest = await cursorAt(second)
-    await page.keyboard.press(']')
-    await expect(bare.frame.locator('output.step')).toHaveText('step 11')
-    expect(await cursorAt(second)).toBeGreaterThan(rest ?? Infinity)
-
-    await bare.frame.getByRole('slider', { name: 'Step' }).fill('3')
-    await expect(bare.frame.locator('output.step')).toHaveText('step 3')
-    await expect(page).toHaveURL(/step=3(&|$)/)
-  })
-
-  test('brackets move it on keyboards that have them behind AltGr or Alt', async ({ bare, page }) => {
-    await bare.open({ ...RUN, step: '20' })
-    await expect(bare.frame.locator('.step')).toHaveText('step 20')
-    for (const keys of [
-      { key: ']', ctrlKey: true, altKey: true, modifierAltGraph: true },
-      { key: ']', altKey: true },
-    ])
-      await page.evaluate((init) => document.body.dispatchEvent(new KeyboardEvent('keydown', init)), {
-        ...keys,
-        bubbles: true,
-      })
-    await expect(bare.frame.locator('.step')).toHaveText('step 22')
-  })
-
-  test('playing goes through the steps and ends at the latest', async ({ bare }) => {
-    await bare.open({ ...RUN, step: '36' })
-    await bare.frame.getByRole('button', { name: 'Play through the steps' }).click()
-    await expect(bare.frame.locator('output.step')).toHaveText('step 39latest')
-    await expect(bare.frame.getByRole('button', { name: 'Play through the steps' })).toBeVisible()
-  })
-
-  test('nodes take the colour and the number of a statistic, with a legend', async ({ bare, page }) => {
-    await bare.open({ ...RUN, step: '20' })
-    const node = bare.node('conv1')
-    await expect(node).toContainText('Conv2d')
-    const plain = await node.evaluate((button) => getComputedStyle(button).backgroundColor)
-    await bare.frame.getByLabel('Colour by').selectOption('gradient')
-
-    await expect(node.locator('.node-class')).toHaveText(/^[\d.]+(e[−\d]+)?$/)
-    expect(await node.evaluate((button) => getComputedStyle(button).backgroundColor)).not.toBe(plain)
-    await expect(bare.frame.locator('.legend')).toHaveText(/[\d.]+.*[\d.]+.*log/)
-    const before = await node.textContent()
-    await page.keyboard.press(']')
-    await expect.poll(() => node.textContent()).not.toBe(before)
   })
 })
 
@@ -429,90 +353,5 @@ test.describe('the graph', () => {
       await bare.frame.getByRole('button', { name: `Graph as ${kind}` }).click()
       expect(readFileSync(await (await download).path(), 'latin1').startsWith(start)).toBe(true)
     }
-  })
-})
-
-test.describe('states', () => {
-  test('a picture that the browser can not make is told', async ({ bare, page }) => {
-    await page.addInitScript(() => {
-      HTMLCanvasElement.prototype.toBlob = (use) => use(null)
-    })
-    await bare.open(RUN)
-    await expect(bare.node('conv1')).toBeVisible()
-    await bare.frame.getByRole('button', { name: 'Save the graph' }).click()
-    await bare.frame.getByRole('button', { name: 'Graph as PNG' }).click()
-    await expect(
-      bare.frame.getByText('That did not work: the picture is too large for this browser'),
-    ).toBeVisible()
-  })
-
-  test('without runs it says what to do', async ({ page, problems: _ }) => {
-    await page.goto(`${addresses().empty}data/plugin_entry.html?name=torchexplorer`)
-    await expect(page.getByRole('heading', { level: 1 })).toHaveText('No model is being watched yet')
-    await expect(page.locator('pre')).toContainText('writer.watch(model, log_freq=100)')
-  })
-
-  test('when the server goes away all stays, with the cause and a way to retry', async ({
-    bare,
-    page,
-    problems,
-  }) => {
-    await bare.open({ ...RUN, panels: '0:fc' })
-    await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
-    await page.route('**/plugin/torchexplorer/**', (route) => route.abort())
-    await expect(
-      bare.frame.getByRole('alert').filter({ hasText: 'TensorBoard does not answer' }),
-    ).toBeVisible()
-    await expect(bare.node('conv1')).toBeVisible()
-    await expect(bare.panel('fc').getByRole('img').first()).toBeVisible()
-    await page.unroute('**/plugin/torchexplorer/**')
-    await bare.frame.getByRole('button', { name: 'Retry' }).first().click()
-    await expect(bare.frame.getByRole('alert')).toHaveCount(0)
-    expect(problems.splice(0).every((problem) => problem.includes('ERR_FAILED'))).toBe(true)
-  })
-
-  test('a panel whose module is not there says why', async ({ bare, problems }) => {
-    await bare.open({ ...RUN, panels: '0:nowhere' })
-    await expect(bare.panel('nowhere').getByRole('alert')).toContainText('No histories')
-    await expect(bare.panel('nowhere').getByRole('button', { name: 'Retry' })).toBeVisible()
-    expect(problems.splice(0).every((problem) => problem.includes('404'))).toBe(true)
-  })
-
-  test('what went wrong while recording is told', async ({ bare }) => {
-    await bare.open({ run: 'resnet18/second', model: 'resnet18' })
-    await bare.frame.locator('.warnings button').click()
-    await expect(bare.frame.locator('.warnings .sheet')).toContainText('restarted at step')
-    await expect(bare.frame.locator('.warnings .sheet')).toContainText('an example of a fault')
-  })
-
-  test('C75: hostile names are text, and the page stays whole', async ({ bare, page }) => {
-    await bare.open({ run: 'unfriendly names', model: 'hostile' })
-    await expect(bare.node('Input')).toBeVisible()
-    const odd = bare.frame.locator('.node-main').filter({ hasText: '<img' })
-    await odd.focus()
-    await page.keyboard.press('Home')
-    await page.keyboard.press('ArrowDown')
-    await expect(bare.details).toContainText('<img src=x onerror')
-    await page.keyboard.press('p')
-    await expect(bare.frame.getByRole('article')).toBeVisible()
-
-    expect(await page.title()).toBe('TorchExplorer')
-    expect(await page.locator('img').count()).toBe(0)
-    const { width } = await boxOf(odd)
-    expect(width).toBeLessThan(260)
-    expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true)
-    await expect(bare.frame.locator('.node-title')).toHaveText(['Input', /^<img/, 'Input', 'Output'])
-  })
-
-  test('C79: it works where storage is blocked', async ({ bare, page }) => {
-    await page.addInitScript(() => {
-      Object.defineProperty(window, 'localStorage', {
-        get() {
-          throw new DOMException('blocked', 'SecurityError')
-        },
-      })
-    })
-    await bare.open(RUN)
-    await expect(bare.node('conv1')).toBeVisible()
   })
 })

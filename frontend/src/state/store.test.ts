@@ -1,109 +1,11 @@
-import { signal } from '@preact/signals'
+import type { signal } from '@preact/signals'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { type Api, ApiError } from '../api/api.ts'
+import { ApiError } from '../api/api.ts'
 import { decodeSeries } from '../api/decode.ts'
-import { encodeSeries, levelNode, seriesHead } from '../api/fixture.ts'
-import type { Host } from '../host.ts'
-import { type Level, type RunEntry, VERSION } from '../schema.ts'
-import { parseHash, writeHash } from './link.ts'
-import { counterpart, createStore, parentId, type Store } from './store.ts'
-
-/** A backend with these levels in each model, and a log of what was asked. */
-function fakeApi(runs: RunEntry[], levels: readonly string[]): { api: Api; asked: string[] } {
-  const asked: string[] = []
-  const level = (id: string): Level => ({
-    model: 'm',
-    node: levelNode({ id }),
-    ancestors: [],
-    nodes: [],
-    edges: [],
-    steps: 3,
-    bins: 1,
-    version: VERSION,
-  })
-  const api: Api = {
-    async runs() {
-      return { runs, version: VERSION }
-    },
-    async steps() {
-      asked.push('steps')
-      const none = {
-        unit: '',
-        skipped: [],
-        restarts: [],
-        faults: [],
-        dropped: 0,
-        ranks: [],
-        version: VERSION,
-      }
-      return { train: [0, 20], eval: [10], wall: [], time: [], ...none }
-    },
-    async level(place, node) {
-      asked.push(`level ${place.run} ${node}`)
-      if (!levels.includes(node)) throw new ApiError(404, 'no such node')
-      return level(node)
-    },
-    async history(place, node) {
-      asked.push(`history ${place.run} ${node}`)
-      return decodeSeries(encodeSeries([seriesHead()], [0], [[{ counts: [1] }]]))
-    },
-    async health(_, stat, step) {
-      asked.push(`health ${stat} ${step}`)
-      return {
-        stat,
-        step: step ?? 20,
-        nodes: [],
-        own: [],
-        worst: [],
-        low: null,
-        high: null,
-        version: VERSION,
-      }
-    },
-    async search() {
-      return { matches: [], total: 0, version: VERSION }
-    },
-  }
-  return { api, asked }
-}
-
-interface FakeHost extends Host {
-  readonly hash: () => string
-  readonly pushed: string[]
-  readonly back: () => void
-  readonly go: (hash: string) => void
-}
-
-function fakeHost(hash = ''): FakeHost {
-  let now = hash
-  const [pushed, listeners]: [string[], (() => void)[]] = [[], []]
-  return {
-    theme: signal('light'),
-    visible: signal(true),
-    readLink: () => parseHash(now, 'torchexplorer').link,
-    writeLink(link, how) {
-      const next = writeHash(now, 'torchexplorer', link)
-      if (how === 'push' && next !== now) pushed.push(now)
-      now = next
-    },
-    onLink: (listener) => void listeners.push(listener),
-    onReload: () => undefined,
-    address: () => now,
-    hash: () => now,
-    pushed,
-    back() {
-      this.go(pushed.pop() ?? '')
-    },
-    go(hash) {
-      now = hash
-      for (const listener of listeners) listener()
-    },
-  }
-}
-
-function run(name: string, token = 't1', model = 'm'): RunEntry {
-  return { name, models: [{ name: model, token, steps: 3, first: 0, last: 20, problem: '' }] }
-}
+import { encodeSeries, seriesHead } from '../api/fixture.ts'
+import type { RunEntry } from '../schema.ts'
+import { fakeApi, fakeHost, run } from './fixture.ts'
+import { createStore, type Store } from './store.ts'
 
 let store: Store
 const rest = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms)
@@ -374,20 +276,6 @@ it('retry asks again for what failed', async () => {
   store.retry()
   await rest()
   expect(asked.filter((call) => call === 'level a .')).toHaveLength(2)
-})
-
-it('the parent of a call is the path before its last part', () => {
-  expect(['layer1/0/conv1', 'conv1', '^a.b/x'].map(parentId)).toEqual(['layer1/0', '.', '^a.b'])
-})
-
-it.each([
-  [['a', 'ResNet'], 'ResNet', 'ResNet'],
-  [['teacher'], 'ResNet', 'teacher'],
-  [['a', 'ResNet 2'], 'ResNet', 'ResNet 2'],
-  [['a', 'b'], 'ResNet', undefined],
-  [[], 'ResNet', undefined],
-])('of the models %j, %s is stood for by %s', (models, model, expected) => {
-  expect(counterpart(models, model)).toBe(expected)
 })
 
 it('where a run has no time of the user’s, all heat maps extend over steps', async () => {

@@ -19,6 +19,7 @@ import {
 import { createHistories, type Histories } from './histories.ts'
 import { type Choice, fromLink, type Stat, toLink } from './link.ts'
 import { createPanels, type Panels, titleOf } from './panels.ts'
+import { entryOf, key, nearestPlace, parentId } from './places.ts'
 import { type Preferences, storedPreferences } from './preferences.ts'
 import { latest, type Resource, resource } from './resource.ts'
 
@@ -358,19 +359,6 @@ export function createStore(api: Api, host: Host): Store {
   }
 }
 
-/** The place that stands for `at`, the first model of all if nothing better does; null: there is none. `exact`
- *  says that it is what was asked for. */
-function nearestPlace({ runs }: Runs, at: Place | null): { place: Place | null; exact: boolean } {
-  const sameRun = runs.find((run) => run.name === at?.run)
-  const sameModel = runs.find((run) => run.models.some((model) => model.name === at?.model))
-  const run = sameRun ?? sameModel ?? runs[0]
-  const named = run?.models.find((entry) => entry.name === at?.model)
-  const model = named ?? run?.models[0]
-  if (run === undefined || model === undefined) return { place: null, exact: at === null }
-  const exact = at === null || ((run === sameRun || at.run === '') && (model === named || at.model === ''))
-  return { place: { run: run.name, model: model.name }, exact }
-}
-
 /** Whether both show the same, but for the level, which may move by itself. */
 function sameBoard(one: Choice, other: Choice): boolean {
   const { place, compare, panels, step, stat } = other
@@ -381,30 +369,6 @@ function sameBoard(one: Choice, other: Choice): boolean {
     one.step === step &&
     one.stat === stat
   )
-}
-
-/** The one of the models `names` of a run that stands for `model` of another: that of its name, else the only one, else the one
- *  whose name differs in its number only (`ResNet`, `ResNet 2`). */
-export function counterpart(names: readonly string[], model: string): string | undefined {
-  const bare = (name: string): string => name.replace(/ \d+$/, '')
-  if (names.includes(model)) return model
-  return names.length === 1 ? names[0] : names.find((name) => bare(name) === bare(model))
-}
-
-export function entryOf(runs: Runs | undefined, place: Place | null): ModelEntry | undefined {
-  if (place === null) return undefined
-  return runs?.runs.find((run) => run.name === place.run)?.models.find((model) => model.name === place.model)
-}
-
-/** Id of the invocation that made the call `id`, or of none: a part of an id may hold slashes, and then one
- *  of its ancestors is found a few parts further up. */
-export function parentId(id: string): string {
-  const cut = id.lastIndexOf('/')
-  return cut < 0 ? ROOT_ID : id.slice(0, cut)
-}
-
-export function key({ run, model }: Place): string {
-  return JSON.stringify([run, model])
 }
 
 function merged(one: readonly number[], other: readonly number[]): number[] {
